@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,73 +21,88 @@ const stateValid daemon.State = "valid"
 func newAgents(t *terminal) *cobra.Command {
 	var folder string
 	cmd := verb("agents", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
-		cards, url, policyProblem, err := listAgents(ctx, t.home, folder)
+		list, err := listAgents(ctx, t.home, folder)
 		if err != nil {
 			return err
 		}
-		doc := map[string]any{"agents": cards, "daemon": nil}
-		if policyProblem != "" {
-			doc["policy"] = policyProblem
+		err = t.show(list, func() { t.printAgents(list) })
+		if err == nil && list.Store != "" {
+			return errMissing
 		}
-		if url != "" {
-			doc["daemon"] = url
-		}
-		return t.show(doc, func() {
-			t.agentTable(cards, url)
-			t.printDenials(cards)
-			switch {
-			case len(cards) == 0:
-				t.notef("there are no agents")
-				t.hintf("put a manifest into %s, or run: ambit install PATH --client cli", t.home.Agents())
-			case url == "":
-				t.remarkf("no daemon is running; to start one, run: ambit serve")
-			}
-			if policyProblem != "" {
-				t.alertf("the policy file is not in force: %s", diag.Printable(policyProblem))
-			}
-		})
+		return err
 	})
 	cmd.Flags().StringVar(&folder, "agents", "", "list the agents in this `folder` instead of asking the daemon")
 	return cmd
 }
 
-// listAgents returns the agents of the running daemon and the daemon's URL. If no daemon is running, or if a folder is
-// given, listAgents reads the manifests instead, and the URL is empty. The result policyProblem explains why the
-// policy file is not in force. It is empty if there is no such problem.
-func listAgents(
-	ctx context.Context, h home.Home, folder string,
-) (cards []daemon.Card, url, policyProblem string, err error) {
-	cards = []daemon.Card{}
+// agentList is the document of ambit agents.
+type agentList struct {
+	Agents []daemon.Card `json:"agents"`
+	// Daemon is the URL of the running daemon. It is nil if the list comes from the manifests.
+	Daemon *string `json:"daemon"`
+	// Policy explains why the policy file is not in force. Store explains why the daemon's store is unavailable. Both
+	// are empty if there is no such problem.
+	Policy string `json:"policy,omitempty"`
+	Store  string `json:"store,omitempty"`
+}
+
+func (t *terminal) printAgents(list *agentList) {
+	url := ""
+	if list.Daemon != nil {
+		url = *list.Daemon
+	}
+	t.agentTable(list.Agents, url)
+	t.printDenials(list.Agents)
+	switch {
+	case len(list.Agents) == 0:
+		t.notef("there are no agents")
+		t.hintf("put a manifest into %s, or run: ambit install PATH --client cli", t.home.Agents())
+	case url == "":
+		t.remarkf("no daemon is running; to start one, run: ambit serve")
+	}
+	if list.Policy != "" {
+		t.alertf("the policy file is not in force: %s", diag.Printable(list.Policy))
+	}
+	if list.Store != "" {
+		t.alertf("the daemon's store is unavailable, so the daemon refuses every call: %s", diag.Printable(list.Store))
+		t.hintf("start the database, or fix the daemon's --store; the daemon continues as soon as the store answers")
+	}
+}
+
+// listAgents returns the agents of the running daemon. If no daemon is running, or if a folder is given, listAgents
+// reads the manifests instead.
+func listAgents(ctx context.Context, h home.Home, folder string) (*agentList, error) {
+	list := &agentList{Agents: []daemon.Card{}}
 	if folder == "" {
 		d, err := daemon.FindDaemon(h)
 		if err == nil {
-			doc := struct {
-				Agents *[]daemon.Card `json:"agents"`
-				Policy *string        `json:"policy"`
-			}{&cards, &policyProblem}
-			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", &doc); err == nil {
-				return cards, d.URL, policyProblem, nil
+			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", list); err == nil {
+				list.Daemon = &d.URL
+				return list, nil
 			}
 		}
 		if !errors.Is(err, daemon.ErrNoDaemon) {
-			return nil, "", "", daemonFailure(err)
+			return nil, daemonFailure(err)
 		}
 	}
 	folders, err := agentFolders(h, folder)
 	if err != nil {
-		return nil, "", "", err
+		return nil, err
 	}
 	found, err := daemon.List(folders...)
 	if err != nil {
-		return nil, "", "", err
+		return nil, err
 	}
 	for i := range found {
-		cards = append(cards, found[i].Card())
+		card := found[i].Card()
 		if found[i].Problem == nil {
-			cards[i].State = stateValid
+			ended, _ := installedGaps(h, &found[i])
+			card.State, card.Error = stateValid, strings.Join(ended, "; ")
 		}
+		list.Agents = append(list.Agents, card)
 	}
-	return cards, "", policy.Open(policyOptions(h)).Problem(), nil
+	list.Policy = policy.Open(policyOptions(h)).Problem()
+	return list, nil
 }
 
 // daemonFailure adds a hint to an error from the daemon.
@@ -123,7 +140,7 @@ func (t *terminal) agentTable(cards []daemon.Card, url string) {
 		case c.State == daemon.Ready && url != "":
 			style, last = green, url+"/mcp/"+c.Name
 		case c.State == daemon.Ready, c.State == stateValid:
-			style, last = green, c.ID
+			style, last = green, cmp.Or(c.Error, c.ID)
 		}
 		name, dialect := t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect))
 		if c.DisplayName != "" && c.DisplayName != c.Name {

@@ -167,6 +167,7 @@ func (t *terminal) toolServer(ctx context.Context, path, alias string) (*toolSer
 	if err != nil {
 		return nil, err
 	}
+	alias = serverNamed(t.home, resolved.Agent(), alias)
 	s := &toolServer{
 		rights: t.rights(m, resolved.Agent()), server: resolved.Agent().Server(alias),
 		command: "ambit allow " + diag.ShellWord(path) + " " + diag.ShellWord(alias),
@@ -422,7 +423,7 @@ func (t *terminal) disallow(ctx context.Context, s *toolServer, storeURL string,
 		removed, err := allowance.Of(b).Disallow(ctx, s.Holder, rights, identity.LocalName())
 		if absent, ok := errors.AsType[allowance.NotAllowed](err); ok {
 			return no("rights that come from the manifest cannot be removed; to list all rights, run: "+s.command,
-				"nothing was removed, because nobody allowed server %s to %s", diag.Quote(s.Server), diag.Printable(absent.Error()))
+				"nothing was removed, because no permission was added for server %s to %s", diag.Quote(s.Server), diag.Printable(absent.Error()))
 		}
 		if err != nil {
 			return err

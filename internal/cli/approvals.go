@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
-	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -41,6 +40,7 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 			return err
 		}
 		defer b.Close()
+		t.readKeyNames(ctx, b)
 		if waiting, err = approval.List(ctx, b, time.Now()); err != nil {
 			return no("", "the approvals cannot be read: %w", err)
 		}
@@ -53,9 +53,12 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 		for _, q := range waiting {
 			t.printf("%s  %s %s\n  requested by %s, expires in %s\n  %s\n",
 				t.paint(bold, q.ID), diag.Printable(q.Agent), t.paint(cyan, diag.Printable(q.Tool)),
-				diag.Printable(q.Principal), time.Until(q.Expires).Round(time.Second), diag.Printable(string(q.Arguments)))
-			for _, l := range view.LookAlikes(q.Tool+" "+string(q.Arguments), 5) {
-				t.warnf("%s looks like %s, but is written with other letters", diag.Quote(l.Word), diag.Quote(l.Reads))
+				diag.Printable(t.withKeyName(q.Principal)), time.Until(q.Expires).Round(time.Second), diag.Printable(string(q.Arguments)))
+			for _, line := range q.Origin {
+				t.warnf("%s", diag.Printable(line))
+			}
+			for _, warning := range approval.LookAlikes(q.Tool, string(q.Arguments)) {
+				t.warnf("%s", warning)
 			}
 		}
 		t.notef("to decide, run: ambit approvals approve ID, or: ambit approvals deny ID")

@@ -86,7 +86,7 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 func TestInterruptedQuestion(t *testing.T) {
 	t.Run("secret", func(t *testing.T) {
 		t.Setenv("AMBIT_HOME", t.TempDir())
-		interruptAt(t, "token of somebody: ", "canary-3e9d51", "secret", "set", "somebody", "token")
+		interruptAt(t, "token of unknown: ", "canary-3e9d51", "secret", "set", "unknown", "token")
 		var list, errOut bytes.Buffer
 		if code := cli.Run(t.Context(), []string{"secret", "list"}, strings.NewReader(""), &list, &errOut); code != 0 || strings.Contains(list.String(), "token") {
 			t.Errorf("exit %d: %s", code, list.String())

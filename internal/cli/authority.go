@@ -49,7 +49,7 @@ func checkAuthority(ctx context.Context, b *store.Store) (problems []authorityPr
 		problems = nil
 		rows, err := claims(tx)
 		for _, row := range rows {
-			if !v.Has(row.Kind, row.ID, row.Content) {
+			if !v.Has(row) {
 				problems = append(problems, authorityProblem{row.Kind, row.ID, "something other than ambit added, changed or restored it"})
 			}
 		}
@@ -58,7 +58,8 @@ func checkAuthority(ctx context.Context, b *store.Store) (problems []authorityPr
 		}
 		return err
 	})
-	if errors.Is(err, authority.ErrChanged) || errors.Is(err, authority.ErrOlder) {
+	_, damaged := errors.AsType[*authority.DamagedError](err)
+	if damaged || errors.Is(err, authority.ErrChanged) || errors.Is(err, authority.ErrOlder) {
 		return []authorityProblem{{Kind: "register", Problem: err.Error()}}, nil
 	}
 	return problems, err
@@ -85,24 +86,34 @@ func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {
 	return cmd
 }
 
+// adoptedRow is a row that ambit key adopt gave authority.
+type adoptedRow struct {
+	Kind  authority.Kind `json:"kind"`
+	ID    string         `json:"id"`
+	Gives string         `json:"gives"`
+}
+
 func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 	var kept []authority.Row
+	var broken error
 	rollBack := errors.New("only a preview") // the first transaction only finds the rows that Adopt would keep
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		rows, err := claims(tx)
 		if err != nil {
 			return err
 		}
-		if v, err := b.Authority.View(tx); err == nil && (v.Version > 0 || len(rows) == 0) {
+		v, err := b.Authority.View(tx)
+		if err == nil && (v.Version > 0 || len(rows) == 0) {
 			return nil
 		}
+		broken = err
 		if kept, err = b.Authority.Adopt(tx, rows); err != nil {
 			return err
 		}
 		return rollBack
 	})
 	if err == nil {
-		return t.say(map[string]any{"adopted": []string{}}, "there is nothing to adopt: the register of authority is intact\n")
+		return t.say(map[string]any{"adopted": []string{}, "rows": []adoptedRow{}}, "there is nothing to adopt: the register of authority is intact\n")
 	}
 	if !errors.Is(err, rollBack) {
 		return no("", "the store cannot be read: %w", err)
@@ -110,7 +121,11 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 	if !yes {
 		t.notef("these rows of the store will have authority:")
 		for _, row := range kept {
-			t.notef("  %s %s", row.Kind, diag.Printable(row.ID))
+			t.notef("  %s %s: %s", row.Kind, diag.Printable(row.ID), diag.Printable(row.Gives))
+		}
+		if errors.Is(broken, authority.ErrChanged) {
+			t.warnf("the register was changed, so nothing proves that ambit wrote these rows; sign-in links that were used " +
+				"and console sessions that were closed may work again until they expire")
 		}
 		agreed, err := t.agreed(ctx, "adopt them?")
 		if err != nil {
@@ -120,14 +135,14 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 			return no("to look at them, run: ambit key list; to adopt them, add --yes", "nothing was adopted")
 		}
 	}
-	ids := []string{}
-	err = b.Authority.Write(ctx, func(tx state.Tx) error {
-		ids = []string{}
+	ids, rows := []string{}, []adoptedRow{}
+	for _, row := range kept {
+		ids = append(ids, string(row.Kind)+" "+row.ID)
+		rows = append(rows, adoptedRow{row.Kind, row.ID, row.Gives})
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
 		if _, err := b.Authority.Adopt(tx, kept); err != nil {
 			return err
-		}
-		for _, row := range kept {
-			ids = append(ids, string(row.Kind)+" "+row.ID)
 		}
 		_, err := b.Journal.Append(tx, &journal.Record{
 			Call: gateway.NewID(), Principal: identity.LocalName(), Tool: "key adopt", Decision: journal.Allow, Stage: "key",
@@ -138,5 +153,5 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 	if err != nil {
 		return no("", "the rows cannot be adopted: %w", err)
 	}
-	return t.say(map[string]any{"adopted": ids}, "%s %s\n", t.paint(green, "adopted:"), count(len(ids), "row"))
+	return t.say(map[string]any{"adopted": ids, "rows": rows}, "%s %s\n", t.paint(green, "adopted:"), count(len(ids), "row"))
 }

@@ -2,13 +2,22 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/allowance"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
+	"github.com/ambit-run/ambit/internal/supply/bundle/review"
 )
 
 // Keys that something other than ambit wrote, deleted or restored have no effect, and ambit journal verify reports them.
@@ -38,8 +47,8 @@ func TestAuthorityOfOthers(t *testing.T) {
 			}
 			return list
 		}
-		run(0, "key new --name kept")
-		run(0, "key new --name revoked")
+		run(0, "key new --all --name kept")
+		run(0, "key new --all --name revoked")
 		run(0, "journal verify", "the journal is intact")
 		good := ids("good")
 
@@ -82,7 +91,7 @@ func TestAuthorityOfOthers(t *testing.T) {
 		run(0, "key revoke "+good[1])
 
 		// A key is inserted and the revoked key is restored.
-		exec(`INSERT INTO api_keys SELECT 'forgedforg', name, hash, principal, agents, 1, made, expires, 0 FROM before_api_keys WHERE name = 'kept'`,
+		exec(`INSERT INTO api_keys SELECT 'forgedforg', name, hash, principal, agents, 1, made, expires, 0, '' FROM before_api_keys WHERE name = 'kept'`,
 			`UPDATE api_keys SET revoked = 0`)
 		if got := strings.Join(ids("changed"), " "); !strings.Contains(got, "forgedforg") || !strings.Contains(got, good[1]) {
 			t.Errorf("the changed keys are %s", got)
@@ -115,6 +124,15 @@ func TestAuthorityOfOthers(t *testing.T) {
 			run(3, "key list", "is older", "ambit key adopt")
 			run(1, "key adopt", "nothing was adopted")
 			run(0, "key adopt --yes", "adopted: 2 rows")
+
+			// Without its file, this machine cannot tell whether the register is an older one.
+			seen := filepath.Join(homeOf(t), "seen.json")
+			if err := os.WriteFile(seen, []byte(`{"torn`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			run(1, "journal verify", seen, "cannot be read")
+			run(3, "key list", seen, "cannot be read", "ambit key adopt")
+			run(0, "key adopt --yes", "adopted: 2 rows")
 		}
 		run(0, "journal verify", "intact")
 		if got := ids("good"); len(got) != 2 {
@@ -130,6 +148,15 @@ func TestAuthorityOfOthers(t *testing.T) {
 				t.Errorf("in a store without a register, the changed keys are %v; want both", got)
 			}
 			run(0, "key adopt --yes", "adopted: 2 rows")
+		} else {
+			// This home has seen a register, so something other than ambit deleted it.
+			if got := ids("changed"); len(got) != 2 {
+				t.Errorf("after the register was deleted, the changed keys are %v; want both", got)
+			}
+			run(1, "journal verify", "something other than ambit added, changed or restored it")
+			if err := os.Remove(filepath.Join(homeOf(t), "register-begun")); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if got := ids("good"); len(got) != 2 {
 			t.Errorf("the keys of an earlier version are %v; want both", got)
@@ -157,4 +184,46 @@ func sameRoot(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// Before a person adopts rows, ambit shows what each of them gives. Text in the rows cannot forge lines.
+func TestAdoptShowsWhatRowsGive(t *testing.T) {
+	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
+	t.Setenv("NO_COLOR", "1")
+	says(t, 0, []string{"key", "new", "--name", "ci", "--principal", "bot@example.com", "--agents", "alpha,beta", "--expires", "1h"})
+	says(t, 0, []string{"key", "new", "--name", "boss", "--admin", "--expires", "never"})
+	b, err := store.Open(t.Context(), home.At(homeOf(t)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, now, end := t.Context(), time.Now(), time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
+	_, err = grant.Of(b).Give(ctx, grant.Asked{Subject: "bot@example.com", Actions: []string{"tool.write"}, Expires: end}, "ada@local")
+	err = errors.Join(err, allowance.Of(b).Allow(ctx, allowance.Holder{Agent: "alpha", ID: "id", Server: "files", Code: "c"},
+		agent.Access{{Kind: agent.CanRead, What: "/srv/a\nb"}}, "ada@local"))
+	err = errors.Join(err, review.Record(ctx, b, "call", review.Review{
+		Digest: "sha256:d", Name: "counter", Principal: "ada@local", Verdict: review.Approved, Time: now,
+	}))
+	q, askErr := approval.Ask(ctx, b, &approval.Question{
+		ID: "q1", Agent: "alpha", Tool: "send", Principal: "bot@example.com", Arguments: []byte(`{}`), Asked: now, Expires: end,
+	})
+	if err = errors.Join(err, askErr); err == nil {
+		err = approval.Decide(ctx, b, q.ID, true, "ada@local", "")
+	}
+	if err == nil {
+		err = b.DB.Write(ctx, func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE authority_head SET version = 1000`)
+			return err
+		})
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	says(t, 1, []string{"key", "adopt"},
+		`: "ci" calls alpha, beta as bot@example.com, made `, `: "boss" administers the daemon as `, ", without end",
+		`: bot@example.com has tool.write for all agents, granted by ada@local, until 2099-01-02T03:04:05Z`,
+		`: the server files of the agent alpha may read /srv/a\u000ab, allowed by ada@local on `,
+		`review sha256:d: the bundle counter may run, approved by ada@local on `,
+		`approval q1: one call of send by bot@example.com to the agent alpha, approved by ada@local, until 2099-`,
+		"console sessions that were closed may work again", "nothing was adopted")
+	says(t, 0, []string{"key", "adopt", "--yes", "--json"}, `"gives": "one call of send by`)
 }

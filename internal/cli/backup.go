@@ -39,7 +39,7 @@ func newBackup(t *terminal) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.recipients, "recipient", nil,
 		"encrypt for the owner of this age `key` (age1…); can be repeated")
 	cmd.Flags().BoolVar(&f.plain, "plain", false, "do not encrypt the backup (anyone who reads it gets your keys)")
-	storeFlag(cmd.Flags(), &f.store)
+	sharedStoreFlag(cmd.Flags(), &f.store)
 	return cmd
 }
 
@@ -63,7 +63,13 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealFlags) error 
 	if _, err := os.Stat(t.home.Dir()); f.store == "" && errors.Is(err, fs.ErrNotExist) {
 		return missing("check AMBIT_HOME", "the folder %s does not exist, so nothing was backed up", t.home.Dir())
 	}
-	b, err := t.openStore(ctx, f.store)
+	// Without --store, the backup must not silently contain another store than the daemon's.
+	if d := t.daemonElsewhere(ctx); f.store == "" && d != nil && t.sharedDaemon(ctx) == nil {
+		return missing("add --store with the daemon's URL, or set PGPASSWORD to the password of the database",
+			"nothing was backed up: the daemon at %s keeps its state at %s, and that URL needs a password",
+			d.URL, diag.Printable(d.Store))
+	}
+	b, err := t.sharedStore(ctx, f.store)
 	if err != nil {
 		return err
 	}
@@ -236,8 +242,12 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealFlags) error
 		return restoreFailed(err, file, f)
 	}
 	return t.show(summary, func() {
-		t.notef("restored %s and %s from the backup of %s; to check the journal, run: ambit journal verify",
-			count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
+		verify := "ambit journal verify"
+		if f.store != "" {
+			verify += " --store URL"
+		}
+		t.notef("restored %s and %s from the backup of %s; to check the journal, run: %s", count(int(summary.Rows), "row"),
+			count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"), verify)
 	})
 }
 

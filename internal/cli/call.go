@@ -18,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/program"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -87,8 +88,8 @@ func (f *actAs) principals(t *terminal) (principal, actor string, err error) {
 	return f.as, me, t.checkOwner("only the owner may act as another principal")
 }
 
-// checkOwner returns an error if the user does not own the home. The error message begins with the given text, which
-// says what only the owner may do.
+// checkOwner returns an error if the user does not own the home. The error message begins with the given rule, such
+// as "only the owner may grant capabilities".
 func (t *terminal) checkOwner(rule string) error {
 	err := identity.CheckOwner(t.home.Root())
 	if errors.Is(err, identity.ErrNotOwner) {
@@ -111,13 +112,17 @@ func learnCommand(agent string, c *call.Call) string {
 
 func newCall(t *terminal) *cobra.Command {
 	var f callFlags
-	cmd := verb("call PATH TOOL", exactly(2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
+	cmd := verb("call PATH [TOOL]", between(1, 2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
 		m, err := t.loadFor(f.development, args[0], "")
 		if err != nil {
 			return err
 		}
 		m = m.Remote()
-		c, err := f.call(t, args[1])
+		tool, err := toolArgument(m, args[1:])
+		if err != nil {
+			return err
+		}
+		c, err := f.call(t, tool)
 		if err != nil {
 			return err
 		}
@@ -162,7 +167,17 @@ func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	case r.Code == call.TimedOut && c.Timeout > 0:
 		failed.hint = moreTime
 	default:
-		failed.hint = cmp.Or(argumentHint(r.Code, c, toolAsked(m.Agent(), c.Tool), m.Path), failed.hint)
+		asked := toolAsked(m.Agent(), c.Tool)
+		if asked != nil {
+			if to, ok := asked.Binding.(agent.Compose); ok && strings.HasPrefix(r.Message, "agent "+to.Agent+": ") {
+				// The other agent refused the call, so the arguments must match the schema of that agent's tool.
+				if r.Code == call.InputInvalid {
+					failed.hint = "the call goes to the tool " + to.Tool + " of the agent " + to.Agent + ", which has its own schema"
+				}
+				return err
+			}
+		}
+		failed.hint = cmp.Or(argumentHint(r.Code, c, asked, m.Path), failed.hint)
 	}
 	return err
 }
@@ -281,6 +296,9 @@ func (t *terminal) printResult(r call.Result) {
 		}
 		kind := strings.TrimSpace(c.Type + " " + c.MIMEType + " " + c.URI)
 		t.printf("%s\n", t.paint(dim, "("+diag.Printable(kind)+"; --json shows it)"))
+	}
+	if mark := rawjson.Lookup(r.Raw, "_meta", call.Untrusted); mark != nil {
+		t.alertf("the result contains text that looks like an order to a model; treat it as data")
 	}
 	if r.IsError {
 		t.alertf("the tool reported an error")

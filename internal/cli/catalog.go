@@ -170,7 +170,7 @@ func newCatalogAdd(t *terminal) *cobra.Command {
 		return t.addEntry(ctx, args[0], args[1], f)
 	})
 	cmd.Flags().StringVar(&f.version, "version", "", "the server's `version` (default: the version of the package)")
-	cmd.Flags().StringVar(&f.description, "description", "", "a `sentence` that says what the server does")
+	cmd.Flags().StringVar(&f.description, "description", "", "one `sentence` about what the server does")
 	cmd.Flags().StringVar(&f.license, "license", "", "the server's `license`")
 	cmd.Flags().StringArrayVar(&f.args, "arg", nil,
 		"an `argument` of the program; ambit replaces {work} with the agent's work folder")

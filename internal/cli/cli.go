@@ -46,7 +46,7 @@ const (
 	exitInterrupted = 130
 )
 
-// failure is an error with an exit code. The hint tells the user how to fix the problem.
+// failure is an error with an exit code. The hint is the fix for the problem.
 type failure struct {
 	code int
 	err  error
@@ -213,8 +213,8 @@ func newRoot(t *terminal) *cobra.Command {
 	add("run", "Run and call", newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t),
 		newAgents(t), newReload(t), newConsole(t))
 	add("decide", "Decide what is allowed",
-		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t), newAllow(t), newDisallow(t),
-		newLearn(t))
+		newWhy(t), newApprovals(t), newPolicy(t), newGuard(t), newGrant(t), newRevoke(t), newGrants(t), newAllow(t),
+		newDisallow(t), newLearn(t))
 	add("secrets", "Credentials and keys",
 		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t))
 	add("records", "Records and backups", newJournal(t), newMemory(t), newBackup(t), newRestore(t))

@@ -95,7 +95,7 @@ func TestContractErrorStatus(t *testing.T) {
 	if len(doc.ID) != 36 || doc.Status != "error" || doc.Text != "no luck" || len(doc.Sources) != 2 || doc.Error != nil {
 		t.Errorf("got %s", out)
 	}
-	if r := lastRecord(t); r.Agent != "status" || r.Decision != "allow" || !r.ToolError {
+	if r := lastRecord(t); r.Agent != "status" || r.Decision != "failed" || !r.ToolError {
 		t.Errorf("got the journal record %+v", r)
 	}
 	out, errOut := h.dispatch(1, "status", "hello")

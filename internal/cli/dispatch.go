@@ -90,7 +90,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFla
 	}
 	defer b.Close()
 	request.Agent, request.Name = m.Agent(), registeredName(o.Home, m)
-	options := dispatch.Options{Store: b, URL: f.store, Log: t.logf}
+	options := dispatch.Options{Store: b, URL: f.store, Log: t.troublef}
 	if f.store == "" {
 		o.Store, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }

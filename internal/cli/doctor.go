@@ -7,18 +7,23 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/Masterminds/semver/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 // doctorCheck is the result of one check of ambit doctor.
@@ -35,10 +40,16 @@ type doctorCheck struct {
 const doctorTime = 2 * time.Minute
 
 func newDoctor(t *terminal) *cobra.Command {
-	return verb("doctor", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+	var storeURL string
+	cmd := verb("doctor", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		if storeURL != "" {
+			if err := checkStoreURL(storeURL); err != nil {
+				return err
+			}
+		}
 		ctx, cancel := context.WithTimeout(ctx, doctorTime)
 		defer cancel()
-		checks := t.runChecks(ctx)
+		checks := t.runChecks(ctx, storeURL)
 		if err := t.show(map[string]any{"checks": checks}, func() { t.printChecks(checks) }); err != nil {
 			return err
 		}
@@ -47,6 +58,8 @@ func newDoctor(t *terminal) *cobra.Command {
 		}
 		return nil
 	})
+	sharedStoreFlag(cmd.Flags(), &storeURL)
+	return cmd
 }
 
 func good(name, detail string) doctorCheck { return doctorCheck{Name: name, OK: true, Detail: detail} }
@@ -55,7 +68,7 @@ func bad(name, detail, fix string) doctorCheck {
 	return doctorCheck{Name: name, Detail: detail, Fix: fix}
 }
 
-func (t *terminal) runChecks(ctx context.Context) []doctorCheck {
+func (t *terminal) runChecks(ctx context.Context, storeURL string) []doctorCheck {
 	h, homeErr := home.Find()
 	var checks []doctorCheck
 	found := sandbox.Survey(ctx, "")
@@ -69,6 +82,10 @@ func (t *terminal) runChecks(ctx context.Context) []doctorCheck {
 	f := sandbox.SurveyStrong(ctx, h.Dir())
 	checks = append(checks, doctorCheck{f.Name, f.OK, f.Detail, f.Fix, true},
 		examineRuntime(ctx, "node", "nodejs"), examineRuntime(ctx, "python3", "python3"))
+	node := &checks[len(checks)-2]
+	if known, err := catalog.Open(h); err == nil && node.OK {
+		node.Detail += needNewerNode(node.Detail, known)
+	}
 	npm := bad("npm", "npm was not found", "install npm to lock and start servers that are npm packages")
 	if version, err := versionOf(ctx, "npm"); err == nil {
 		npm = good("npm", version)
@@ -89,7 +106,11 @@ func (t *terminal) runChecks(ctx context.Context) []doctorCheck {
 	if err != nil {
 		vault = bad("vault", err.Error(), failureOf(vaultFailure(err)).hint)
 	}
-	return append(checks, settings, t.examineStore(ctx, h), vault)
+	checks = append(checks, settings, t.examineStore(ctx, h, storeURL), vault)
+	if signIns, err := examineSignIns(h); err == nil { // "ambit agents" reports folders that cannot be read
+		checks = append(checks, signIns)
+	}
+	return checks
 }
 
 // programPath is the PATH of programs in the sandbox.
@@ -106,6 +127,29 @@ func examineRuntime(ctx context.Context, name, pack string) doctorCheck {
 		"install it for all users, for example with: apt install "+pack)
 }
 
+var nodeVersion = regexp.MustCompile(`Node\.js (\d+(\.\d+)*)`)
+
+// needNewerNode lists the servers of the catalogue that need a newer version of Node.js than the given one. It returns
+// "" if there are none.
+func needNewerNode(version string, known *catalog.Catalog) string {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), " ")
+	have, err := semver.NewVersion(version)
+	var list []string
+	for _, id := range known.IDs() {
+		needs := nodeVersion.FindStringSubmatch(known.Entries[id].Needs)
+		if err != nil || needs == nil {
+			continue
+		}
+		if least, err := semver.NewVersion(needs[1]); err == nil && have.LessThan(least) {
+			list = append(list, path.Base(id)+" ("+needs[1]+")")
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "; these servers of the catalogue need a newer version: " + strings.Join(list, ", ")
+}
+
 // versionOf runs a program with --version and returns the first line of its output.
 func versionOf(ctx context.Context, program string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -117,15 +161,26 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// examineStore checks that the store can be opened. If there is no store yet, it checks that one can be created.
-func (t *terminal) examineStore(ctx context.Context, h home.Home) doctorCheck {
+// examineStore checks that the store can be opened: the store at the URL, the running daemon's store, or the store in
+// the home. If there is no store yet, it checks that one can be created.
+func (t *terminal) examineStore(ctx context.Context, h home.Home, storeURL string) doctorCheck {
 	if err := h.Writable(); err != nil {
 		return bad("store", "cannot write to "+h.Dir()+": "+err.Error(), writableHome)
 	}
-	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
+	if d := t.daemonElsewhere(ctx); storeURL == "" && d != nil {
+		if t.sharedDaemon(ctx) == nil {
+			return good("store", "not checked: the daemon at "+d.URL+" keeps its state at "+d.Store+
+				", which needs a password; to check that store, run: ambit doctor --store URL")
+		}
+		storeURL = d.Store
+	}
+	place := h.State()
+	if storeURL != "" {
+		place, _ = withoutPassword(storeURL)
+	} else if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
 		return good("store", "there is no store yet; it will be created in "+h.Dir())
 	}
-	b, err := t.openStore(ctx, "")
+	b, err := t.openStoreWith(ctx, storeURL, store.Open)
 	if err == nil {
 		err = b.Close()
 	}
@@ -137,7 +192,7 @@ func (t *terminal) examineStore(ctx context.Context, h home.Home) doctorCheck {
 		return bad("store", "every user of this machine can read "+h.Root()+", and use it to sign records and read secrets",
 			"chmod 600 "+diag.ShellWord(h.Root())+"; then, to replace the key, run: ambit rotate root")
 	}
-	return good("store", h.State())
+	return good("store", place)
 }
 
 // openToAll reports whether every user of the machine can read the key file.

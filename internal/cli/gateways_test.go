@@ -125,7 +125,7 @@ func TestGateways(t *testing.T) {
 			return out
 		}
 		first, second := startDaemon(t, append(store, "--agents", agents)...), startDaemon(t, append(store, "--agents", agents)...)
-		key := strings.TrimSpace(string(ambit("key", "new", "--principal", "ci@example.com")))
+		key := strings.TrimSpace(string(ambit("key", "new", "--all", "--principal", "ci@example.com")))
 		a, b := first.client(t, "post", key, "2025-11-25"), second.client(t, "post", key, "2026-07-28")
 		for i := range 3 {
 			text := fmt.Sprint("letter ", i)

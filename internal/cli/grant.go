@@ -22,6 +22,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -33,8 +34,8 @@ type grantFlags struct{ scope, expires, store, server string }
 
 func (f *grantFlags) flags(cmd *cobra.Command, scope string) {
 	cmd.Flags().StringVar(&f.scope, "scope", "", scope)
-	cmd.Flags().StringVar(&f.server, "server", "", "for a GPARS agent: the `id` of the server that --scope belongs to")
-	storeFlag(cmd.Flags(), &f.store)
+	cmd.Flags().StringVar(&f.server, "server", "", "for a GPARS agent: the `server` that --scope belongs to: its id, or the last part of the id")
+	sharedStoreFlag(cmd.Flags(), &f.store)
 }
 
 // args checks the arguments. With --server, the only argument is an agent.
@@ -81,7 +82,7 @@ func newGrants(t *terminal) *cobra.Command {
 		return t.listGrants(ctx, store, all)
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "also list expired and revoked grants")
-	storeFlag(cmd.Flags(), &store)
+	sharedStoreFlag(cmd.Flags(), &store)
 	return cmd
 }
 
@@ -134,7 +135,7 @@ func (t *terminal) asOwner(ctx context.Context, rule, store string, f func(*stor
 	if err := t.checkOwner(rule); err != nil {
 		return err
 	}
-	b, err := t.openStore(ctx, store)
+	b, err := t.sharedStore(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -160,8 +161,8 @@ func withExpiry(grant string, end time.Time) string {
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
 	var list []*grant.Grant
-	if t.hasStore(ctx, store) {
-		b, err := t.openStore(ctx, store)
+	if t.hasSharedStore(ctx, store) {
+		b, err := t.sharedStore(ctx, store)
 		if err != nil {
 			return err
 		}
@@ -310,8 +311,10 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 				"nothing was granted, because %s is a file and a grant needs the name of an agent", name)
 		}
 	}
-	if a := t.agentNamed(name); a != nil {
-		for i := range grants {
+	a := t.agentNamed(name)
+	t.completeServer(a, f, grants)
+	for i := range grants {
+		if a != nil {
 			grants[i].ID = a.ID
 		}
 	}
@@ -337,6 +340,21 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 	})
 }
 
+// completeServer replaces the last part of a server's id with the id, in the flag and in the grants. The manifest of an
+// agent that is not installed yet is unknown, so then the id comes from the catalogue.
+func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy.Grant) {
+	if a != nil {
+		f.server = serverNamed(t.home, a, f.server)
+	} else if known, err := catalog.Open(t.home); err == nil {
+		if id, _, err := draft.Find(known, f.server); err == nil {
+			f.server = id
+		}
+	}
+	for i := range grants {
+		grants[i].Server = f.server
+	}
+}
+
 // agentNamed returns the installed agent with a name, or the agent of a manifest file with that name. It returns nil if
 // there is none, or if its manifest is not valid.
 func (t *terminal) agentNamed(name string) *agent.Agent {
@@ -355,6 +373,7 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) 
 	if err := t.checkOwner("only the owner may revoke grants"); err != nil {
 		return err
 	}
+	t.completeServer(t.agentNamed(name), f, grants)
 	var removed []policy.Grant
 	file := t.home.Policy()
 	if _, statErr := os.Stat(file); statErr == nil {
@@ -480,7 +499,7 @@ func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
 // journalScopes records changed grants in the journal. It must be called before the policy file is changed. If
 // journalScopes fails, the policy file must stay unchanged.
 func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, list []policy.Grant) error {
-	b, err := t.openStore(ctx, store)
+	b, err := t.sharedStore(ctx, store)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
@@ -24,6 +25,7 @@ func newInit(t *terminal) *cobra.Command {
 	var d draft.Draft
 	var dialect, output string
 	var force bool
+	var dev development
 	var f *pflag.FlagSet
 	cmd := verb("init [NAME]", atMost(1, "one NAME, or none"), func(ctx context.Context, args []string) error {
 		if len(args) == 1 {
@@ -33,6 +35,8 @@ func newInit(t *terminal) *cobra.Command {
 		if d.Dialect, err = parseDialect(dialect); err != nil {
 			return err
 		}
+		d.LoopbackHTTP = dev.loopbackHTTP
+		t.announce(egress.Switches{LoopbackHTTP: d.LoopbackHTTP})
 		known, err := t.catalogue()
 		if err != nil {
 			return err
@@ -53,8 +57,9 @@ func newInit(t *terminal) *cobra.Command {
 		return t.writeDraft(&d, known, output, force)
 	})
 	f = cmd.Flags()
+	dev.manifestFlag(f)
 	f.StringVar(&dialect, "dialect", "", "the `dialect`: "+strings.Join(dialectNames(), ", "))
-	f.StringVar(&d.Description, "description", "", "a sentence that says what the agent is for (`text`)")
+	f.StringVar(&d.Description, "description", "", "one sentence about the agent's purpose (`text`)")
 	f.StringSliceVar(&d.Servers, "server", nil,
 		"a tool server from the catalogue: its `id` or the last part of the id (matrix, gpars)")
 	f.StringSliceVar(&d.Allow, "allow", nil,
@@ -68,7 +73,7 @@ func newInit(t *terminal) *cobra.Command {
 	f.StringVar(&d.Prompt, "prompt", "", "the agent's instructions (findagent) (`text`)")
 	f.StringArrayVar(&d.Examples, "example", nil, "an example of a request to the agent (findagent) (`text`)")
 	f.StringArrayVar(&d.HTTP, "http", nil,
-		"a tool that makes an HTTP request: `NAME=METHOD URL`, with {placeholders} for arguments (findagent)")
+		"a tool that makes an HTTP request: `NAME=METHOD URL`, with {placeholders} for arguments, and a body after the URL (findagent)")
 	f.StringArrayVar(&d.Templates, "template", nil,
 		"a tool that writes a prompt: `NAME=TEXT`, with {placeholders} for arguments (findagent)")
 	f.StringSliceVar(&d.Credentials, "credential", nil,
@@ -250,7 +255,9 @@ func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field
 	// check validates one answer. It makes a manifest from this answer and the chosen servers, and returns an error if
 	// the manifest is invalid.
 	check := func(set func(*draft.Draft)) error {
-		probe := draft.Draft{Dialect: d.Dialect, Name: d.Name, Servers: d.Servers, Allow: d.Allow}
+		probe := draft.Draft{
+			Dialect: d.Dialect, Name: d.Name, Servers: d.Servers, Allow: d.Allow, LoopbackHTTP: d.LoopbackHTTP,
+		}
 		set(&probe)
 		_, err := probe.Make(known)
 		return err

@@ -86,10 +86,30 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 		"resources": a.Resources, "settlement": a.Settlement, "delivery": delivery, "skills": a.Skills,
 		"guardrails": a.Guardrails, "effective_guardrails": map[string]any{
 			"max_length": g.MaxLength, "deny_patterns": notNil(g.Input.Deny), "deny_defaults": g.Input.DenyDefaults,
-			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "output_schemas": len(g.Schemas),
+			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "on_result": g.OnResult,
+			"on_injection": g.OnInjection, "output_schemas": len(g.Schemas),
 		},
-		"watch": notNil(needs.watch), "warnings": notNil(m.Diagnostics),
+		"labels": a.Labels(), "watch": notNil(needs.watch), "warnings": notNil(m.Diagnostics),
 	}
+}
+
+// labels describes the labels of an agent.
+func labels(l agent.Labels) console.Fact {
+	if l.All() {
+		return console.Fact{
+			Label: "Data flow", Values: []string{"this agent can read private data, reads untrusted content, and can send data out"},
+		}
+	}
+	var set []string
+	for _, label := range []struct {
+		set  bool
+		text string
+	}{{l.Private, "private data"}, {l.Untrusted, "untrusted content"}, {l.CanSend, "can send"}} {
+		if label.set {
+			set = append(set, label.text)
+		}
+	}
+	return console.Fact{Label: "Data flow", Values: []string{strings.Join(daemon.OrNone(set), ", ")}}
 }
 
 func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard.Rails) {
@@ -105,7 +125,8 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 	facts = t.fact(facts, "digest", a.Digest)
 	facts = t.fact(facts, "version", a.Version)
 	t.table("  ", t.wrapLastColumn(facts))
-	t.section("What the agent may do", t.facts(append(daemon.Facts(a, needs.reach), daemon.Granted(needs.grants)...)))
+	may := append(daemon.Facts(a, needs.reach), daemon.Granted(needs.grants)...)
+	t.section("What the agent may do", t.facts(append(may, labels(a.Labels()))))
 	t.servers(needs)
 	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)
@@ -202,7 +223,11 @@ func (t *terminal) limits(a *agent.Agent, guardrails guard.Rails) [][]string {
 		denied = append(denied, "the patterns that ship with ambit")
 	}
 	rows = t.fact(rows, "denied", denied...)
-	rows = t.fact(rows, "redacted", strings.Join(guardrails.Input.PII, ", "))
+	redacted := strings.Join(guardrails.Input.PII, ", ")
+	if redacted != "" && guardrails.OnResult == agent.ResultRedact {
+		redacted += ", in arguments and results"
+	}
+	rows = t.fact(rows, "redacted", redacted)
 	if len(guardrails.Schemas) > 0 {
 		rows = t.fact(rows, "results", "checked against a schema")
 	}
@@ -215,6 +240,9 @@ func (t *terminal) limits(a *agent.Agent, guardrails guard.Rails) [][]string {
 			scan = "a result that contains a secret is withheld"
 		}
 		rows = t.fact(rows, "secrets", scan)
+	}
+	if guardrails.OnInjection != agent.InjectionMark {
+		rows = t.fact(rows, "injections", guardrails.Injections())
 	}
 	return rows
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -18,7 +19,7 @@ const crowded = `{
     "args": ["-y", "pkg@1.0.0", "--first", "one", "--second", "two", "--third", "three", "--fourth", "four"],
     "package_digest": "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a",
     "tools": [
-      {"name": "read", "side_effect_class": "read", "description": "Reads what it is told to read, line by line, until there is no more."},
+      {"name": "read", "side_effect_class": "read", "description": "Reads the given file line by line until the end of the file is reached."},
       {"name": "write", "side_effect_class": "write"}
     ]
   }]
@@ -60,5 +61,18 @@ func TestInspectWraps(t *testing.T) {
 	}
 	if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, row) {
 		t.Errorf("a part of the row is lost:\n%s", out)
+	}
+}
+
+func TestNeedNewerNode(t *testing.T) {
+	known := &catalog.Catalog{Entries: map[string]*catalog.Entry{
+		"example.com/old": {Needs: "Node.js 18"}, "example.com/new": {Needs: "Node.js 22.5 or newer"}, "example.com/any": {},
+	}}
+	for version, want := range map[string]string{
+		"v20.1.0 in /bin": "; these servers of the catalogue need a newer version: new (22.5)", "v22.5.0 in /bin": "", "?": "",
+	} {
+		if got := needNewerNode(version, known); got != want {
+			t.Errorf("%s: got %q, want %q", version, got, want)
+		}
 	}
 }

@@ -13,18 +13,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/exec/lock"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
 
 type installFlags struct {
 	clients       []string
 	dryRun, force bool
+	yes, offline  bool // only for ambit install
+	dev           development
 }
 
 func newInstall(t *terminal) *cobra.Command {
@@ -37,6 +38,9 @@ func newInstall(t *terminal) *cobra.Command {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, but change nothing")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"install even if the agent may do more than before, is not meant for the client, or replaces an entry")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask; accept what the agent may do")
+	cmd.Flags().BoolVar(&f.offline, "offline", false, "do not fetch and start the agent's servers before installing it")
+	f.dev.manifestFlag(cmd.Flags())
 	complete(cmd, "client", client.Names())
 	return cmd
 }
@@ -66,7 +70,9 @@ type installDocument struct {
 	Warnings []string        `json:"warnings"`
 	Missing  []missingSecret `json:"missing"`
 	// Watch contains the points that the user should check before installing the agent.
-	Watch []string `json:"watch"`
+	Watch   []string       `json:"watch"`
+	Origin  agentOrigin    `json:"origin"`
+	Servers []provenServer `json:"servers"` // the proofs of the agent's servers
 }
 
 // changeRow describes the change to one client's configuration.
@@ -99,7 +105,8 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 	if _, err := os.Stat(path); err == nil && installedManifest(path) != "" {
 		path = "." + string(filepath.Separator) + path
 	}
-	m, err := t.load(path, "")
+	t.announce(egress.Switches{LoopbackHTTP: f.dev.loopbackHTTP})
+	m, err := t.loadFor(f.dev, path, "")
 	if err != nil {
 		return err
 	}
@@ -110,7 +117,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 	in := &installer{t: t, flags: f, system: system, m: m, clients: clients}
 	in.doc = installDocument{
 		DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{},
-		Missing: []missingSecret{}, Watch: []string{},
+		Missing: []missingSecret{}, Watch: []string{}, Servers: []provenServer{},
 	}
 	if err := in.run(ctx); err != nil {
 		return err
@@ -153,7 +160,7 @@ func (in *installer) run(ctx context.Context) error {
 	}
 	defer in.ledger.Close()
 	for _, step := range []func(context.Context) error{
-		in.compare, in.plan, in.introduce, in.copyAgent, in.write, in.askCredentials,
+		in.compare, in.plan, in.introduce, in.askCredentials, in.prove, in.copyAgent, in.write, in.listMissing,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -218,7 +225,7 @@ func (in *installer) compare(ctx context.Context) error {
 			"%s cannot be installed: %w", in.m.Path, err)
 	}
 	in.doc.Name, in.doc.Path = in.name, filepath.Join(in.t.home.Agents(), in.name)
-	found, err := daemon.Find(in.t.home.Agents())
+	found, err := daemon.FindAs(in.reading(), in.t.home.Agents())
 	if err != nil {
 		return err
 	}
@@ -249,23 +256,9 @@ func (in *installer) compare(ctx context.Context) error {
 	return in.consent(ctx, manifest.Diff(in.prior.Agent(), a))
 }
 
-// introduce prints what a new agent is allowed to do, before the agent is installed.
-func (in *installer) introduce(ctx context.Context) error {
-	with, err := in.t.findNeeds(ctx, in.m.Remote())
-	if err != nil {
-		return err
-	}
-	t, a := in.t, with.agent
-	in.doc.Watch = append(in.doc.Watch, with.watch...)
-	if t.json || in.prior != nil {
-		return nil
-	}
-	t.printf("%s  %s\n", t.paint(bold, diag.Printable(in.name)), t.paint(dim, diag.Printable(a.ID)))
-	t.section("What the agent may do", t.facts(daemon.Facts(a, with.reach)))
-	t.servers(with)
-	t.lookTwice(in.doc.Watch)
-	t.printf("\n")
-	return nil
+// reading returns the options for reading manifests.
+func (in *installer) reading() manifest.Options {
+	return manifest.Options{LoopbackHTTP: in.flags.dev.loopbackHTTP}
 }
 
 // inPlace reports whether the manifest is already in the folder of installed agents.
@@ -277,37 +270,6 @@ func sameFile(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// consent prints the differences between the new agent and the installed agent. If the new agent is allowed to do more,
-// the user must agree. If the user does not agree, consent returns an error.
-func (in *installer) consent(ctx context.Context, d manifest.Delta) error {
-	a, old := in.m.Agent(), in.prior.Agent()
-	if a.ID != old.ID {
-		detail := fmt.Sprintf("a different agent: %s → %s", old.ID, a.ID)
-		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: detail})
-	}
-	relocked, err := lock.Relocked(in.prior, in.m)
-	if err != nil {
-		return no(pack.HintOf(err), "%w", err)
-	}
-	d.Widened = append(d.Widened, relocked...)
-	in.doc.Widened = each(d.Widened, func(c manifest.Change) string { return c.What + ": " + c.Detail })
-	if !in.t.json && len(d.Widened)+len(d.Narrowed)+len(d.Changed) > 0 {
-		in.t.delta(d)
-	}
-	if len(d.Widened) == 0 || in.flags.force || in.flags.dryRun {
-		return nil
-	}
-	if yes, err := in.t.agreed(ctx, "install it anyway?"); err != nil || yes {
-		return err
-	}
-	more := ""
-	if in.t.json {
-		more = ": " + strings.Join(in.doc.Widened, "; ")
-	}
-	return no("to see the differences, run: ambit diff OLD NEW; to install it anyway, use --force",
-		"%s is allowed to do more than the installed agent%s", in.m.Path, more)
-}
-
 // plan computes all edits of configuration files, but writes nothing. If one of the files cannot be edited, plan
 // returns an error before anything has changed.
 func (in *installer) plan(context.Context) error {
@@ -316,6 +278,9 @@ func (in *installer) plan(context.Context) error {
 		return err
 	}
 	entry := client.NewEntry(ambit, in.name, "")
+	if in.flags.dev.loopbackHTTP {
+		entry.Args = append(entry.Args, "--dev")
+	}
 	if os.Getenv("AMBIT_HOME") != "" {
 		// A client does not inherit the environment of this shell.
 		entry.Home = in.t.home.Dir()

@@ -27,7 +27,7 @@ func TestInstalledProgram(t *testing.T) {
 		return out.String()
 	}
 	run("new", "counter", "--from", "wordcount", "-o", filepath.Join(dir, "counter", "agent.toml"))
-	run("install", filepath.Join(dir, "counter"), "--client", "cursor")
+	run("install", filepath.Join(dir, "counter"), "--client", "cursor", "--yes")
 	if out := run("call", "counter", "counter", "--input", `{"text": "a b"}`); !strings.HasPrefix(out, "2 words,") {
 		t.Error(out)
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// askCredentials asks the user for the credentials that the agent lacks. If the user skips a credential, askCredentials
-// prints the command that sets it.
+// askCredentials asks the user for the credentials that the agent lacks.
 func (in *installer) askCredentials(ctx context.Context) error {
 	vault := credential.Open(in.t.home)
 	a := in.m.Remote().Agent()
@@ -44,6 +43,11 @@ func (in *installer) askCredentials(ctx context.Context) error {
 		command := "ambit secret set " + diag.ShellWord(in.name) + " " + diag.ShellWord(w.Ref)
 		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, command})
 	}
+	return nil
+}
+
+// listMissing prints the commands that set the missing credentials.
+func (in *installer) listMissing(context.Context) error {
 	if len(in.doc.Missing) > 0 {
 		in.note("the agent needs credentials; to set them, run:")
 	}

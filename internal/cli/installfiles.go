@@ -82,7 +82,7 @@ func (in *installer) projectFiles(alias string, ref pack.Ref) ([]string, error) 
 // checkNoOtherAgents returns an error if the copied folder contains other agents, because the user has not reviewed
 // these agents.
 func (in *installer) checkNoOtherAgents(staged, base string) error {
-	found, err := daemon.Find(staged)
+	found, err := daemon.FindAs(in.reading(), staged)
 	if err != nil {
 		return err
 	}

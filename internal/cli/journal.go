@@ -46,7 +46,7 @@ func (t *terminal) withJournal(ctx context.Context, storeURL string, f func(*jou
 
 func newJournalVerify(t *terminal, storeURL *string) *cobra.Command {
 	var kept []string
-	var key string
+	var key keyFlags
 	var erased bool
 	cmd := verb("verify [FILE]", atMost(1, "at most one export"), func(ctx context.Context, args []string) error {
 		want := journal.Check{Progress: t.recordCounter(), Erased: erased}
@@ -60,8 +60,9 @@ func newJournalVerify(t *terminal, storeURL *string) *cobra.Command {
 		if len(args) == 1 {
 			return t.verifyExport(args[0], key, want)
 		}
-		if key != "" {
-			return usage("leave out --key to use the store's own key", "--key can be used only with an export")
+		if key != (keyFlags{}) {
+			return usage("leave them out to use the store's own key",
+				"--key and --trust-on-first-use can be used only with an export")
 		}
 		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error {
 			report, err := b.Journal.Verify(ctx, want)
@@ -77,7 +78,7 @@ func newJournalVerify(t *terminal, storeURL *string) *cobra.Command {
 	})
 	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil,
 		"a `file` with a checkpoint that you saved earlier; can be repeated")
-	cmd.Flags().StringVar(&key, "key", "", "the public `key` of the journal that was exported")
+	key.flags(cmd, "the public `key` of the journal that was exported")
 	cmd.Flags().BoolVar(&erased, "allow-erased", false,
 		"accept erased records even if the journal has no record of the erasure")
 	return cmd
@@ -91,8 +92,8 @@ func checkpointHint(want journal.Check) string {
 	return "give --checkpoint a file that was written for this journal with: ambit journal checkpoint -o FILE"
 }
 
-func (t *terminal) verifyExport(file, key string, want journal.Check) (err error) {
-	if want.Key, err = parseKey(key); err != nil {
+func (t *terminal) verifyExport(file string, key keyFlags, want journal.Check) (err error) {
+	if want.Key, err = key.parse(); err != nil {
 		return err
 	}
 	in := t.in
@@ -112,17 +113,20 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 	if err != nil {
 		return no(checkpointHint(want), "the export cannot be verified: %w", err)
 	}
-	known := !want.Key.IsZero() || isOurs(report.Key)
-	return t.journalReport(report, nil, &known)
+	signer := key.signer(report.Key)
+	return t.journalReport(report, nil, &signer)
 }
 
-// journalReport prints the result of a verification. For an export, *known is true if the user gave the export's key
-// with --key, or if the key belongs to a root key in ambit's home folder. For the store's own journal, known is nil.
-func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, known *bool) error {
+// journalReport prints the result of a verification. For the store's own journal, the signer is nil.
+func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, signer *signer) error {
 	if t.interactive() {
 		fmt.Fprint(t.err, "\r\x1b[K") // clear the progress line
 	}
-	defer t.warnUnknownKey(r.Key, known)
+	trusted, known := true, (*bool)(nil)
+	if signer != nil {
+		defer t.warnUnknownKey(signer)
+		trusted, known = signer.trusted, &signer.known
+	}
 	doc := struct {
 		journal.Report
 		Key   string `json:"key"`
@@ -131,7 +135,7 @@ func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, 
 		Authority []authorityProblem `json:"authority,omitempty"`
 	}{r, r.Key.String(), known, problems}
 	intact := r.OK
-	doc.OK = intact && len(problems) == 0
+	doc.OK = intact && trusted && len(problems) == 0
 	return t.judge(doc.OK, doc, func() {
 		defer t.printAuthority(problems)
 		if !intact {
@@ -139,7 +143,11 @@ func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, 
 			t.printf("  the first bad record is record %d of log %d\n", r.FirstBad.Seq, r.FirstBad.Log)
 			return
 		}
-		t.printf("%s %s", t.paint(green, "the journal is intact:"), count(int(r.Records), "record"))
+		verdict := t.paint(green, "the journal is intact:")
+		if !trusted {
+			verdict = t.paint(yellow, "the export is consistent, but its key is unknown:")
+		}
+		t.printf("%s %s", verdict, count(int(r.Records), "record"))
 		switch {
 		case r.Erased == 1:
 			t.printf(", of which 1 was erased")
@@ -157,13 +165,55 @@ func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, 
 	})
 }
 
+// keyFlags contains the flags that select the keys that may have signed a file.
+type keyFlags struct {
+	key        string
+	trustFirst bool
+}
+
+func (k *keyFlags) flags(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVar(&k.key, "key", "", usage)
+	cmd.Flags().BoolVar(&k.trustFirst, "trust-on-first-use", false,
+		"accept a key that this machine does not know, and print it; use it with --key from then on")
+}
+
+func (k *keyFlags) parse() (journal.Key, error) {
+	switch {
+	case k.key == "":
+		return journal.Key{}, nil
+	case k.trustFirst:
+		return journal.Key{}, usage("leave out one of them", "--key and --trust-on-first-use cannot be combined")
+	}
+	key, err := journal.ParseKey(k.key)
+	if err != nil {
+		return key, usage("to see a journal's key, run on its machine: ambit whoami", "--key: %w", err)
+	}
+	return key, nil
+}
+
+// signer is the key that signed a file. The key is known if the user gave it with --key, or if it belongs to a root key
+// in ambit's home folder. Known keys are trusted. With --trust-on-first-use, every key is trusted. If the key is not
+// trusted, anyone could have signed the file.
+type signer struct {
+	key            journal.Key
+	known, trusted bool
+}
+
+func (k *keyFlags) signer(key journal.Key) signer {
+	known := k.key != "" || isOurs(key)
+	return signer{key: key, known: known, trusted: known || k.trustFirst}
+}
+
 // warnUnknownKey warns if the file that was verified is the only source of the key.
-func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
-	if known == nil || *known || key.IsZero() {
+func (t *terminal) warnUnknownKey(s *signer) {
+	if s.known || s.key.IsZero() {
 		return
 	}
-	t.notef("the file is signed with the key %s", diag.Printable(key.String()))
-	t.hintf("this machine does not know that key; compare it with the expected key, or use --key EXPECTED_KEY")
+	t.notef("the file is signed with the key %s, which this machine does not know", diag.Printable(s.key.String()))
+	if !s.trusted {
+		t.hintf("anyone could have signed the file; get the key from the journal's owner (ambit whoami) and add " +
+			"--key KEY, or add --trust-on-first-use")
+	}
 }
 
 // isOurs reports whether the key belongs to a root key in ambit's home folder. If the file of root keys is missing,
@@ -180,20 +230,10 @@ func isOurs(key journal.Key) bool {
 	return err == nil && slices.ContainsFunc(keys.Signers(), key.IsOf)
 }
 
-func parseKey(s string) (journal.Key, error) {
-	if s == "" {
-		return journal.Key{}, nil
-	}
-	key, err := journal.ParseKey(s)
-	if err != nil {
-		return key, usage("to see a journal's key, run: ambit journal checkpoint --json", "--key: %w", err)
-	}
-	return key, nil
-}
-
 func newJournalProve(t *terminal, storeURL *string) *cobra.Command {
 	var log int64
-	var out, check, since, key string
+	var out, check, since string
+	var key keyFlags
 	cmd := verb("prove SEQ", atMost(1, "one record's number"), func(ctx context.Context, args []string) error {
 		if len(args)+btoi(check != "")+btoi(since != "") != 1 {
 			return usage("see: ambit journal prove --help", "give exactly one of SEQ, --since and --check")
@@ -232,7 +272,7 @@ func newJournalProve(t *terminal, storeURL *string) *cobra.Command {
 	cmd.Flags().StringVar(&check, "check", "", "check the proof in this `file`")
 	cmd.Flags().StringVar(&since, "since", "",
 		"prove that the journal begins with the records of the checkpoint in this `file`")
-	cmd.Flags().StringVar(&key, "key", "", "the public `key` of the journal that the proof comes from")
+	key.flags(cmd, "the public `key` of the journal that the proof comes from")
 	return cmd
 }
 
@@ -245,8 +285,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-func (t *terminal) checkProof(file, key string) error {
-	want, err := parseKey(key)
+func (t *terminal) checkProof(file string, key keyFlags) error {
+	want, err := key.parse()
 	if err != nil {
 		return err
 	}
@@ -261,29 +301,31 @@ func (t *terminal) checkProof(file, key string) error {
 		}
 		return no("", "the proof is not valid: %w", err)
 	}
-	known := !want.IsZero() || isOurs(proven.Key)
-	if t.json {
-		doc := map[string]any{
-			"ok": true, "proves": proven.Proves, "log": proven.Log, "size": proven.Size,
-			"key": proven.Key.String(), "key_known": known,
-		}
-		if proven.Proves == journal.Inclusion {
-			doc["seq"], doc["record"] = proven.Entry.Seq, newRecordDocument(proven.Entry)
-		} else {
-			doc["older"] = proven.Older
-		}
-		return t.document(doc)
+	signer := key.signer(proven.Key)
+	doc := map[string]any{
+		"ok": signer.trusted, "proves": proven.Proves, "log": proven.Log, "size": proven.Size,
+		"key": proven.Key.String(), "key_known": signer.known,
 	}
 	if proven.Proves == journal.Inclusion {
-		t.printf("%s record %d of log %d is one of the %d signed records\n",
-			t.paint(green, "the proof is valid:"), proven.Entry.Seq, proven.Log, proven.Size)
-		t.printRecords([]journal.Entry{proven.Entry}, false)
+		doc["seq"], doc["record"] = proven.Entry.Seq, newRecordDocument(proven.Entry)
 	} else {
-		t.printf("%s log %d now has %d records, and the first %d are the records of the older checkpoint\n",
-			t.paint(green, "the proof is valid:"), proven.Log, proven.Size, proven.Older)
+		doc["older"] = proven.Older
 	}
-	t.warnUnknownKey(proven.Key, &known)
-	return nil
+	return t.judge(signer.trusted, doc, func() {
+		defer t.warnUnknownKey(&signer)
+		verdict := t.paint(green, "the proof is valid:")
+		if !signer.trusted {
+			verdict = t.paint(yellow, "the proof is consistent, but its key is unknown:")
+		}
+		if proven.Proves == journal.Inclusion {
+			t.printf("%s record %d of log %d is one of the %d signed records\n",
+				verdict, proven.Entry.Seq, proven.Log, proven.Size)
+			t.printRecords([]journal.Entry{proven.Entry}, false)
+			return
+		}
+		t.printf("%s log %d now has %d records, and the first %d are the records of the older checkpoint\n",
+			verdict, proven.Log, proven.Size, proven.Older)
+	})
 }
 
 func newJournalCheckpoint(t *terminal, storeURL *string) *cobra.Command {

@@ -103,7 +103,7 @@ func TestJournalShow(t *testing.T) {
 	if says(t, 0, []string{"journal"}) != text {
 		t.Error("ambit journal and ambit journal show print different texts")
 	}
-	says(t, 0, []string{"journal", "show", "--agent", "nobody"}, "no records")
+	says(t, 0, []string{"journal", "show", "--agent", "unknown"}, "no records")
 
 	var doc struct{ Records []map[string]any }
 	if err := json.Unmarshal([]byte(says(t, 0, []string{"journal", "show", "--json", "--decision", "deny"})), &doc); err != nil {
@@ -192,6 +192,7 @@ func TestJournalVerifyAndProve(t *testing.T) {
 	if info, err := os.Stat(in("export")); err != nil || info.Mode().Perm()&0o077 != 0 {
 		t.Errorf("other users can read the export: %v, %v", info, err)
 	}
+	says(t, 0, []string{"whoami"}, report.Key)
 	says(t, 0, []string{"journal", "prove", "4", "-o", in("proof")})
 	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "the proof is valid: record 4", "c-4")
 	says(t, 0, []string{"journal", "prove", "--check", in("proof"), "--key", report.Key, "--json"}, `"ok": true`, `"key_known": true`, `"seq": 4`)
@@ -201,8 +202,8 @@ func TestJournalVerifyAndProve(t *testing.T) {
 
 	// Another home does not know the key.
 	t.Setenv("AMBIT_HOME", in("elsewhere"))
-	says(t, 0, []string{"journal", "verify", in("export")}, "does not know that key", report.Key)
-	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "does not know that key")
+	says(t, 1, []string{"journal", "verify", in("export")}, "does not know", report.Key)
+	says(t, 1, []string{"journal", "prove", "--check", in("proof")}, "does not know")
 	if _, err := os.Stat(in("elsewhere")); err == nil {
 		t.Error("checking a file created a home")
 	}
@@ -240,9 +241,9 @@ func TestJournalVerifyNamesChangedRecord(t *testing.T) {
 
 	// In another home, the checkpoint does not belong to the journal.
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "other"))
-	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
+	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no store in ")
 	says(t, 0, []string{"whoami"}) // creates the root key, but no store
-	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
+	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no store in ")
 	says(t, 0, []string{"memory", "list", "gone@local"}) // creates the store
 	says(t, 1, []string{"journal", "verify", "--checkpoint", kept}, "not signed by this journal's key")
 }

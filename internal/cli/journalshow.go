@@ -32,14 +32,14 @@ func (s *recordFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&s.agent, "agent", "", "only records of this `agent`: a name, an id or a digest")
 	f.StringVar(&s.tool, "tool", "", "only records of this `tool`: a name or a URI")
 	f.StringVar(&s.principal, "principal", "", "only calls by this `principal`")
-	f.StringVar(&s.decision, "decision", "", "only records with this `decision`: allow, deny or unknown")
+	f.StringVar(&s.decision, "decision", "", "only records with this `decision`: allow, deny, failed or unknown")
 	f.StringVar(&s.code, "code", "", "only refusals with this `code`")
 	f.StringVar(&s.call, "call", "", "only the call with this `id`")
 	f.StringVar(&s.since, "since", "", "only records since this `time`: RFC 3339, a date, or an age such as 90m")
 	f.StringVar(&s.until, "until", "", "only records until this `time`")
 	f.BoolVar(&s.unknown, "unknown", false, "only calls with an unknown outcome")
 	f.BoolVar(&s.follow, "follow", false, "keep running and print new records as they are written")
-	complete(cmd, "decision", []string{"allow", "deny", "unknown"})
+	complete(cmd, "decision", []string{"allow", "deny", "failed", "unknown"})
 }
 
 func (s *recordFlags) filter() (journal.Filter, error) {
@@ -48,9 +48,9 @@ func (s *recordFlags) filter() (journal.Filter, error) {
 		Decision: journal.Decision(s.decision), Unknown: s.unknown, Limit: s.limit,
 	}
 	switch f.Decision {
-	case "", journal.Allow, journal.Deny, journal.Unknown:
+	case "", journal.Allow, journal.Deny, journal.Failed, journal.Unknown:
 	default:
-		return f, usage("use allow, deny or unknown", "--decision cannot be %q", s.decision)
+		return f, usage("use allow, deny, failed or unknown", "--decision cannot be %q", s.decision)
 	}
 	if s.limit < 1 {
 		return f, usage("", "--limit must be at least 1")
@@ -106,9 +106,10 @@ func (t *terminal) journalShow(ctx context.Context, storeURL string, chosen *rec
 		return err
 	}
 	if !chosen.follow && !t.hasSharedStore(ctx, storeURL) {
-		return t.showNewest(nil)
+		return t.showNewest(nil, false)
 	}
 	return t.withSharedStore(ctx, storeURL, func(b *store.Store) error {
+		t.readKeyNames(ctx, b)
 		if chosen.follow {
 			return t.journalFollow(ctx, b.Journal, filter)
 		}
@@ -116,18 +117,39 @@ func (t *terminal) journalShow(ctx context.Context, storeURL string, chosen *rec
 		if err != nil {
 			return no("", "the journal cannot be read: %w", err)
 		}
-		return t.showNewest(entries)
+		return t.showNewest(entries, filter.Call != "")
 	})
 }
 
-// showNewest prints records, which must be sorted from newest to oldest.
-func (t *terminal) showNewest(entries []journal.Entry) error {
+// showNewest prints records, which must be sorted from newest to oldest. The records of one call are printed with their
+// arguments.
+func (t *terminal) showNewest(entries []journal.Entry, ofOneCall bool) error {
 	return t.show(map[string]any{"records": each(entries, newRecordDocument)}, func() {
 		if len(entries) == 0 {
 			t.notef("no records")
 		}
 		t.printRecords(entries, true)
+		if ofOneCall {
+			t.printKept(entries)
+		}
 	})
+}
+
+// printKept prints the details and the arguments of records. The journal keeps arguments without secrets and personal
+// data.
+func (t *terminal) printKept(entries []journal.Entry) {
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case len(e.Arguments) > 0:
+			t.printf("  arguments: %s\n", diag.Printable(string(e.Arguments)))
+		case e.ArgumentsSize > 0:
+			t.printf("  arguments: not kept (%d bytes)\n", e.ArgumentsSize)
+		}
+		if e.Detail != "" {
+			t.printf("  detail: %s\n", diag.Printable(e.Detail))
+		}
+	}
 }
 
 // journalFollow prints the existing records, oldest first. It then prints new records until ctx is cancelled.
@@ -182,7 +204,7 @@ func (t *terminal) printRecords(entries []journal.Entry, named bool) {
 	}
 	t.table("", rows)
 	if named {
-		t.remarkf("to see the arguments and reasons, run: %s journal show --json --call ID", ownCommand())
+		t.remarkf("to see the arguments and reasons, run: %s journal show --call ID", ownCommand())
 	}
 }
 
@@ -203,7 +225,7 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 		return []string{t.paint(yellow, diag.Printable(e.Kind))}
 	case e.Decision == journal.Allow:
 		style = green
-	case e.Decision == journal.Deny:
+	case e.Decision == journal.Deny, e.Decision == journal.Failed:
 		style = red
 	}
 	switch {
@@ -215,19 +237,20 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 	if seen := observed(e); seen != "" {
 		why = strings.TrimPrefix(why+"; "+seen, "; ")
 	}
-	names := each([]string{e.Agent, e.Tool, e.Principal, e.Call}, diag.Printable)
+	names := each([]string{e.Agent, e.Tool, t.withKeyName(e.Principal), e.Call}, diag.Printable)
 	decision := t.paint(style, diag.Printable(string(e.Decision)))
 	return slices.Concat([]string{moment(e.Time), decision}, names, []string{t.paint(dim, diag.Printable(why))})
 }
 
-// observed lists the hosts that the tool's server contacted while a call ran, and what was refused to the server.
+// observed lists the hosts that the tool's server contacted while a call ran, and the operations that ambit denied to
+// the server.
 func observed(e *journal.Entry) string {
 	var parts []string
 	if len(e.Contacted) > 0 {
 		parts = append(parts, "contacted "+strings.Join(e.Contacted, ", "))
 	}
 	if len(e.Refused) > 0 {
-		parts = append(parts, "refused to the server: "+strings.Join(each(e.Refused, func(d journal.Denial) string {
+		parts = append(parts, "the server was not allowed to: "+strings.Join(each(e.Refused, func(d journal.Denial) string {
 			return d.Kind + " " + d.What
 		}), ", "))
 	}
@@ -321,7 +344,7 @@ func (t *terminal) startRetention(ctx context.Context, h home.Home, j *journal.J
 				t.logf("erased the content of %s older than %s", count(int(n), "record"), age)
 			}
 			if err != nil && ctx.Err() == nil {
-				t.logf("ambit will try again in an hour, because some old records could not be erased: %v", err)
+				t.troublef("ambit will try again in an hour, because some old records could not be erased: %v", err)
 			}
 			select {
 			case <-tick.C:

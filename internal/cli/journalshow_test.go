@@ -25,7 +25,7 @@ func TestJournalHeader(t *testing.T) {
 		if first := strings.Fields(b.String())[0]; first != want {
 			t.Errorf("terminal %t: the output begins with %s, want %s", terminalOut, first, want)
 		}
-		if hinted := strings.Contains(notes.String(), "journal show --json --call ID"); hinted != terminalOut {
+		if hinted := strings.Contains(notes.String(), "journal show --call ID"); hinted != terminalOut {
 			t.Errorf("terminal %t: stderr is %q", terminalOut, notes.String())
 		}
 	}
@@ -59,7 +59,7 @@ func TestJournalShowsWhatWasRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "the tool reported an error; contacted a.test:443, b.test:80; " +
-		`refused to the server: connect c.test:443, execute /bin/\u001b; and 2 more`
+		`the server was not allowed to: connect c.test:443, execute /bin/\u001b; and 2 more`
 	if got := strings.TrimSpace(b.String()); !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

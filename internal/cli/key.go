@@ -49,19 +49,36 @@ func (t *terminal) apiKeys(ctx context.Context, storeURL string, f func(*identit
 	return errors.Join(f(keys), b.Close())
 }
 
+// keyLifetime is how long a new key is valid if the user does not set --expires. With --expires never, the key never
+// expires.
+const (
+	keyLifetime = "90d"
+	never       = "never"
+)
+
 func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 	var spec identity.KeySpec
 	var expires string
+	var all bool
 	cmd := verb("new", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
 		var err error
-		if spec.Expires, err = parseEnd(expires, time.Now()); err != nil {
-			return err
+		if expires != never {
+			if spec.Expires, err = parseEnd(cmp.Or(expires, keyLifetime), time.Now()); err != nil {
+				return err
+			}
+		}
+		if all && (spec.Admin || len(spec.Agents) > 0) {
+			return usage("use only one of these flags", "--all cannot be combined with --agents or --admin")
 		}
 		if spec.Admin && len(spec.Agents) > 0 {
 			return usage("leave out --admin or --agents", "--admin gives access to every agent, so do not add --agents")
 		}
 		if slices.Contains(spec.Agents, "") {
 			return usage("to list the names, run: ambit agents", "--agents contains an empty name")
+		}
+		if !all && !spec.Admin && len(spec.Agents) == 0 {
+			return usage("add --agents NAME,… or, for every agent that exists now or later, --all",
+				"a new key needs the agents that it gives access to")
 		}
 		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
 			k, text, err := keys.New(ctx, spec)
@@ -82,10 +99,13 @@ func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&spec.Name, "name", "", "a `name` by which people recognize the key")
 	cmd.Flags().StringSliceVar(&spec.Agents, "agents", nil,
-		"the only `agents` that the key gives access to, separated by commas (default all)")
-	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "let the key also administer the daemon")
-	cmd.Flags().StringVar(&expires, "expires", "",
-		"when the key expires: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
+		"the only `agents` that the key gives access to, separated by commas")
+	cmd.Flags().BoolVar(&all, "all", false, "give access to every agent, including agents that are added later")
+	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "give access to every agent and to the daemon's administration")
+	cmd.Flags().StringVar(&expires, "expires", keyLifetime,
+		"when the key expires: a `time` from now (30d, 12h), a date (2027-01-31T00:00:00Z), or never")
+	cmd.Flags().StringSliceVar(&spec.Groups, "group", nil,
+		"the `groups` of the holder in policy rules, separated by commas (default: none)")
 	cmd.Flags().StringVar(&spec.Principal, "principal", "",
 		"the `principal` for calls made with the key (default: the key itself)")
 	return cmd
@@ -99,7 +119,7 @@ func (t *terminal) printNewKey(k *identity.APIKey, text string, extra map[string
 	maps.Copy(doc, extra)
 	return t.show(doc, func() {
 		t.printf("%s\n", text)
-		t.remarkf("the key is shown only once; its id is %s, and the key gives access to %s", k.ID, accessOf(k))
+		t.remarkf("the key is shown only once; its id is %s, and the key gives access to %s%s", k.ID, accessOf(k), untilUTC(k.Expires))
 		printNotes()
 	})
 }
@@ -110,12 +130,12 @@ func (t *terminal) unknownAgents(ctx context.Context, names []string) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	cards, _, _, err := listAgents(ctx, t.home, "")
+	list, err := listAgents(ctx, t.home, "")
 	if err != nil {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.Name == name })
+		return slices.ContainsFunc(list.Agents, func(c daemon.Card) bool { return c.Name == name })
 	})
 }
 
@@ -151,7 +171,7 @@ func newKeyList(t *terminal, storeURL *string) *cobra.Command {
 		}
 		return t.show(map[string]any{"keys": each(list, keyDocument)}, func() {
 			if len(list) == 0 {
-				t.notef("there are no keys; to create one, run: ambit key new")
+				t.notef("there are no keys; to create one, run: ambit key new --agents NAME")
 			}
 			t.table("", each(list, t.keyRow))
 		})
@@ -170,12 +190,15 @@ func (t *terminal) keyRow(k *identity.APIKey) []string {
 }
 
 func newKeyRevoke(t *terminal, storeURL *string) *cobra.Command {
-	return verb("revoke ID", exactly(1, "the id of a key"), func(ctx context.Context, args []string) error {
-		id := args[0]
-		if err := refuseKey("revoke", id); err != nil {
+	return verb("revoke ID|NAME", exactly(1, "the id or name of a key"), func(ctx context.Context, args []string) error {
+		if err := refuseKey("revoke", args[0]); err != nil {
 			return err
 		}
 		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
+			id, err := keyNamed(ctx, keys, args[0])
+			if err != nil {
+				return err
+			}
 			ok, err := keys.Revoke(ctx, id)
 			if err != nil {
 				return err
@@ -201,7 +224,7 @@ func refuseKey(verb, id string) error {
 func keyDocument(k *identity.APIKey) map[string]any {
 	return map[string]any{
 		"id": k.ID, "name": k.Name, "principal": cmp.Or(k.Principal, "key:"+k.ID),
-		"agents": append([]string{}, k.Agents...), "admin": k.Admin, "state": keyState(k),
+		"agents": append([]string{}, k.Agents...), "groups": append([]string{}, k.Groups...), "admin": k.Admin, "state": keyState(k),
 		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": expiry(k.Expires),
 	}
 }
@@ -227,6 +250,9 @@ func accessOf(k *identity.APIKey) string {
 	case len(k.Agents) > 0:
 		what = diag.Printable(strings.Join(k.Agents, ", "))
 	}
+	if len(k.Groups) > 0 {
+		what += ", in the groups " + diag.Printable(strings.Join(k.Groups, ", "))
+	}
 	if k.Principal != "" {
 		what += " as " + diag.Printable(k.Principal)
 	}
@@ -246,7 +272,7 @@ func keyRecord(c identity.KeyChange) *journal.Record {
 	return &journal.Record{Tool: "key rotate", Detail: detail}
 }
 
-// untilUTC formats an expiry for a journal record. If the key never expires, end is the zero time and untilUTC returns
+// untilUTC formats an expiry for a sentence or a journal record. If the key never expires, end is the zero time and untilUTC returns
 // "".
 func untilUTC(end time.Time) string {
 	if end.IsZero() {
@@ -325,7 +351,7 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 
 func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 	overlap := "24h"
-	cmd := verb("rotate ID", exactly(1, "the id of a key"), func(ctx context.Context, args []string) error {
+	cmd := verb("rotate ID|NAME", exactly(1, "the id or name of a key"), func(ctx context.Context, args []string) error {
 		if err := refuseKey("rotate", args[0]); err != nil {
 			return err
 		}
@@ -334,7 +360,11 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 			return usage("write a time such as 12h or 7d, up to 90d", "--overlap %q is not a valid time", overlap)
 		}
 		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
-			fresh, old, text, err := keys.Rotate(ctx, args[0], lap)
+			id, err := keyNamed(ctx, keys, args[0])
+			if err != nil {
+				return err
+			}
+			fresh, old, text, err := keys.Rotate(ctx, id, lap)
 			switch {
 			case errors.Is(err, identity.ErrNoKey):
 				return no("to list the keys, run: ambit key list", "there is no valid key %q to rotate", args[0])

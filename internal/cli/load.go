@@ -13,6 +13,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
@@ -99,9 +100,10 @@ func withExtension(path string) string {
 	return ""
 }
 
-// load reads a manifest. If the manifest is invalid, load prints its problems and returns an error.
+// load reads a manifest for a verb without --dev, so only the environment can turn this switch on. If the manifest is
+// invalid, load prints its problems and returns an error.
 func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
-	return t.loadFor(development{}, path, dialect)
+	return t.loadFor(development{loopbackHTTP: os.Getenv(egress.EnvDev) == "1"}, path, dialect)
 }
 
 // loadFor is load with development switches.
@@ -110,7 +112,12 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.read(path, manifest.Options{Dialect: d, LoopbackHTTP: dev.loopbackHTTP})
+	return t.loadWith(path, manifest.Options{Dialect: d, LoopbackHTTP: dev.loopbackHTTP})
+}
+
+// loadWith is load with any options.
+func (t *terminal) loadWith(path string, o manifest.Options) (*manifest.Manifest, error) {
+	m, err := t.read(path, o)
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -14,13 +18,19 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
 
 type lockFlags struct {
-	check, update, yes bool
-	scripts            []string
-	dev                development
+	check, update, yes, writeTools bool
+	scripts                        []string
+	dev                            development
+	// imported is set for a manifest that was just imported. The side-effect classes of the tools are allowed, except shell.
+	imported bool
+	// untrusted is set if the user has not agreed to what the manifest names. The servers can read the paths that it
+	// names, but they cannot write, connect or start programs, and they get no variables of the environment.
+	untrusted bool
 }
 
 func newLock(t *terminal) *cobra.Command {
@@ -28,6 +38,9 @@ func newLock(t *terminal) *cobra.Command {
 	cmd := verb("lock PATH...", atLeast(1, "at least one manifest"), func(ctx context.Context, args []string) error {
 		if f.check && f.update {
 			return usage("use only one of these flags", "--check and --update cannot be combined")
+		}
+		if f.check && f.writeTools {
+			return usage("use only one of these flags", "--check and --write-tools cannot be combined")
 		}
 		doc := lockDocument{OK: true, Servers: []any{}, Changes: []pack.Difference{}}
 		var end error
@@ -47,6 +60,8 @@ func newLock(t *terminal) *cobra.Command {
 	cmd.Flags().BoolVar(&f.check, "check", false, "change nothing, and exit with 1 if the lock file does not match")
 	cmd.Flags().BoolVar(&f.update, "update", false, "update each package to its newest version")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask; accept every change since the last lock")
+	cmd.Flags().BoolVar(&f.writeTools, "write-tools", false,
+		"add the servers' undeclared tools to the manifest")
 	cmd.Flags().StringSliceVar(&f.scripts, "allow-scripts", nil,
 		"let this `package` run its install scripts; the lock file records this permission")
 	f.dev.unconfinedFlag(cmd, "server")
@@ -66,7 +81,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if path == "-" {
 		return usage("give the path of the manifest", "a manifest on standard input has no folder for a lock file")
 	}
-	m, err := t.load(path, "")
+	m, err := t.loadWith(path, manifest.Options{NoTools: true})
 	if err != nil {
 		return err
 	}
@@ -76,9 +91,13 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		}
 		return nil
 	}
-	o, err := t.provingOptions(m)
+	o, err := t.provingOptions(m, f.imported)
 	if err != nil {
 		return err
+	}
+	lookup := o.Lookup
+	if f.untrusted {
+		o.Lookup = t.storedOnly(m)
 	}
 	if f.check && (o.Lock == nil || o.Lock.Agents[m.Agent().ID] == nil) {
 		return no("run: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
@@ -99,13 +118,17 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 			t.warnf("%s: %s", diag.Printable(found.Requirement.Server), diag.Printable(found.Problem.Error()))
 		}
 	}
-	if err := t.confine(ctx, &o, m, resolved.Agent(), f.dev.unconfined); err != nil {
-		return err
-	}
 	l := &lock.Locking{
-		Manifest: m, Resolved: resolved, Servers: o, Update: f.update, Scripts: f.scripts,
+		Manifest: m, Resolved: resolved, Servers: o, Update: f.update, Scripts: f.scripts, WriteTools: f.writeTools,
+		Allow: f.imported, Partial: f.writeTools, StandIn: f.writeTools,
+		Confine: func(ctx context.Context, o *toolserver.Options, a *agent.Agent) error {
+			if f.untrusted {
+				a = withoutEffects(a)
+			}
+			return t.confine(ctx, o, m, registeredName(o.Home, m), a, f.dev.unconfined)
+		},
 		Agree: func(ctx context.Context, asked lock.Asked, differences []pack.Difference) error {
-			return t.agreeToLock(ctx, m, asked, differences, f.yes, doc)
+			return t.agreeToLock(ctx, m, asked, differences, f, doc)
 		},
 		OpenStore: func(ctx context.Context) (*store.Store, error) { return t.openStore(ctx, "") },
 		Remember:  host.RememberLock,
@@ -118,17 +141,120 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		if err != nil {
 			return t.notLocked(ctx, m, err, doc)
 		}
-		t.report(addHints(proofs, resolved.Agent(), o.Lock), true, doc)
+		t.report(t.addHints(proofs, resolved.Agent(), o.Lock), true, doc)
 		return verdict(proofs)
 	}
 	r, err := l.Run(ctx)
 	if r != nil {
+		for i := range r.Servers { // an agent that runs also gets credentials from the environment
+			if lacks := r.Servers[i].Lacks; lacks != nil {
+				if _, found := lookup(lacks.Command.Arg); found {
+					r.Servers[i].Lacks = nil
+				}
+			}
+		}
 		t.reportLocked(m.Path, r, doc)
+		t.reportDenied(m, r, f.imported)
+		t.reportQuarantined(m, r, doc)
 	}
 	if err != nil {
 		return t.notLocked(ctx, m, err, doc)
 	}
-	return nil
+	if f.imported {
+		return nil // the servers that work make a working agent
+	}
+	return verdict(r.Refused)
+}
+
+// reportDenied prints the side-effect classes of added tools that the manifest does not allow. An import allows every class
+// except shell.
+func (t *terminal) reportDenied(m *manifest.Manifest, r *lock.Result, imported bool) {
+	var denied []string
+	for _, s := range r.Servers {
+		for _, p := range s.Added {
+			allowed := imported && p.Class != agent.Shell || m.Agent().SideEffects.Allows(p.Class)
+			if class := diag.Quote(string(p.Class)); !allowed && !slices.Contains(denied, class) {
+				denied = append(denied, class)
+			}
+		}
+	}
+	if len(denied) > 0 && !t.json {
+		t.printf("calls to tools of the class %s are refused\n", diag.Words(denied, "or"))
+		t.hintf("to allow them, add the class to \"allowed_side_effects\" in %s", diag.Printable(m.Path))
+	}
+}
+
+// storedOnly returns a lookup for the credentials that a user stored for an agent. It ignores the environment.
+func (t *terminal) storedOnly(m *manifest.Manifest) func(name string) (string, bool) {
+	source := &credential.Source{
+		Agent: registeredName(t.home, m), Vault: credential.Open(t.home),
+		Environ: func(string) (string, bool) { return "", false },
+	}
+	return source.Lookup(m.Agent())
+}
+
+// withoutEffects returns a copy of an agent whose servers have no right to write, connect or start programs, because no
+// tool with such an effect can be called.
+func withoutEffects(a *agent.Agent) *agent.Agent {
+	reader := *a
+	reader.SideEffects = agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}}
+	return &reader
+}
+
+// reportQuarantined prints the servers that were left out of the lock file, and adds them to the JSON document.
+func (t *terminal) reportQuarantined(m *manifest.Manifest, r *lock.Result, doc *lockDocument) {
+	refused := t.addHints(r.Refused, m.Agent(), nil)
+	for _, p := range proofReports(refused) {
+		doc.Servers = append(doc.Servers, p)
+	}
+	if len(refused) == 0 || t.json {
+		return
+	}
+	for _, p := range refused {
+		t.printProof(p, "", "", false, p.Warnings)
+	}
+	servers := count(len(r.Servers)+len(refused), "server")
+	t.printf("%d of %s quarantined: calls to their tools are refused, and the others work\n", len(refused), servers)
+	t.hintf("after you have fixed a server, run: ambit lock --write-tools %s", diag.ShellWord(m.Path))
+}
+
+// groupAdded groups tools that have the same class for the same reason. It keeps the order of the first tools.
+func groupAdded(added []registry.Proposal) (groups [][]registry.Proposal) {
+	for _, p := range added {
+		at := slices.IndexFunc(groups, func(g []registry.Proposal) bool {
+			return g[0].Class == p.Class && g[0].From == p.From && g[0].Review == p.Review
+		})
+		if at < 0 {
+			at, groups = len(groups), append(groups, nil)
+		}
+		groups[at] = append(groups[at], p)
+	}
+	return groups
+}
+
+// printAdded prints the tools that were added to the manifest.
+func (t *terminal) printAdded(path string, s lock.Server) {
+	review := false
+	if s.Lacks != nil {
+		t.printf("    %s %s: calls to its tools are refused\n", t.paint(yellow, "!"), diag.Printable(s.Lacks.Message))
+		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(s.Lacks.HintFor(path)))
+	}
+	for _, group := range groupAdded(s.Added) {
+		p := group[0]
+		mark, why := t.paint(green, "+"), "from its "+p.From
+		switch {
+		case p.From == "catalogue":
+			why = "from the catalogue"
+		case p.Review:
+			mark, why, review = t.paint(yellow, "?"), "a guess from its "+p.From, true
+		}
+		t.printf("    %s %s  %s\n", mark, p.Class, t.paint(dim, why))
+		names := strings.Join(each(group, func(p registry.Proposal) string { return diag.Printable(p.Name) }), ", ")
+		t.printf("%s\n", wrap(names, "        ", t.width))
+	}
+	if review {
+		t.printf("    %s check the classes marked with ?, and remove them from \"review\" in %s\n", t.paint(dim, "hint:"), diag.Printable(path))
+	}
 }
 
 // notWritten returns an error if a signal interrupted ambit lock before the lock file was written.
@@ -137,7 +263,7 @@ func notWritten(ctx context.Context, m *manifest.Manifest) error {
 }
 
 // report prints the proofs of servers that were checked but not locked, and adds them to the JSON document.
-func (t *terminal) report(proofs []toolserver.Proof, locked bool, doc *lockDocument) {
+func (t *terminal) report(proofs []hintedProof, locked bool, doc *lockDocument) {
 	for _, r := range proofReports(proofs) {
 		doc.Servers = append(doc.Servers, r)
 	}
@@ -156,7 +282,7 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 		return stopped
 	}
 	if unproven, ok := errors.AsType[*lock.UnprovenError](err); ok {
-		t.report(addHints(unproven.Proofs, m.Agent(), nil), false, doc)
+		t.report(t.addHints(unproven.Proofs, m.Agent(), nil), false, doc)
 		t.alertf("nothing was locked, because the servers do not match the manifest %s", diag.Printable(m.Path))
 		return verdict(unproven.Proofs)
 	}
@@ -168,12 +294,12 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 	_, leftover := errors.AsType[*lock.LeftoverError](err)
 	_, fetching := errors.AsType[*lock.ServerError](err)
 	switch {
+	case absent && unavailable.Lacking:
+		f.hint = "fix what the warnings name, then run: ambit lock " + diag.ShellWord(m.Path)
 	case absent:
 		f.hint = "to list the servers, run: ambit catalog list"
 	case leftover:
 		f.hint = "run: ambit lock " + diag.ShellWord(m.Path)
-	case errors.Is(err, lock.ErrUnknownVersion):
-		f.hint = "to pin the newest version, run: ambit lock --update " + diag.ShellWord(m.Path)
 	}
 	if absent && unavailable.Lacking || fetching && pack.Lacking(err) {
 		f.code = exitMissing
@@ -184,7 +310,7 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 // agreeToLock reports the differences. If --yes is not set, it then asks the user to accept them. A person must check
 // the differences, because ambit cannot distinguish a manipulated description or file from a legitimate change.
 func (t *terminal) agreeToLock(
-	ctx context.Context, m *manifest.Manifest, asked lock.Asked, differences []pack.Difference, yes bool,
+	ctx context.Context, m *manifest.Manifest, asked lock.Asked, differences []pack.Difference, f lockFlags,
 	doc *lockDocument,
 ) error {
 	title, reason := "changed since the last lock:", "changed since it was locked"
@@ -196,15 +322,31 @@ func (t *terminal) agreeToLock(
 		t.printf("%s\n", title)
 		t.printDifferences("  ", differences)
 	}
-	if yes {
+	if f.yes {
 		return nil
 	}
 	if agreed, err := t.agreed(ctx, "lock these changes?"); err != nil || agreed {
 		return err
 	}
 	t.alertf("nothing was locked: %s %s", diag.Printable(m.Path), reason)
-	t.hintf("to accept every change, run: ambit lock --yes %s", diag.ShellWord(m.Path))
+	t.hintf("to accept every change, run: ambit lock %s%s", f.accepting(), diag.ShellWord(m.Path))
 	return errNo
+}
+
+// accepting returns the flags of the command that accepts the differences. They include the flags that the user set,
+// because without --write-tools or --update, the command would lock something else.
+func (f lockFlags) accepting() string {
+	out := "--yes "
+	for _, name := range f.scripts {
+		out = "--allow-scripts " + diag.ShellWord(name) + " " + out
+	}
+	if f.update {
+		out = "--update " + out
+	}
+	if f.writeTools {
+		out = "--write-tools " + out
+	}
+	return out
 }
 
 // reportLocked prints the locked servers and adds them to the JSON document.
@@ -227,6 +369,10 @@ func (t *terminal) reportLocked(path string, r *lock.Result, doc *lockDocument) 
 			if s.Uncovered != "" {
 				t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(s.Uncovered))
 			}
+			for _, w := range s.Warnings {
+				t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
+			}
+			t.printAdded(path, s)
 		}
 	}
 	if t.json {

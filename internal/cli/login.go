@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/login"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
@@ -34,17 +36,24 @@ func (f *loginFlags) issuer(cmd *cobra.Command) {
 
 func newLogin(t *terminal) *cobra.Command {
 	var f loginFlags
-	cmd := verb("login", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
-		return t.login(ctx, f)
+	var s serverLogin
+	cmd := verb("login [AGENT SERVER]", noneOrTwo, func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return t.login(ctx, f)
+		}
+		s.agent, s.server, s.scopes = args[0], args[1], f.Scopes
+		return t.loginServer(ctx, s)
 	})
+	s.flags(cmd)
 	f.issuer(cmd)
 	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the client `id` that the provider gave to ambit")
-	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to ask for (default openid,offline_access)")
+	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to request (default openid,offline_access); "+
+		"for a tool server, they are added to the scopes that the server requests")
 	cmd.Flags().StringVar(&f.Resource, "resource", "",
 		"the token's audience: the `URL` of the daemon (some providers require this)")
 	cmd.Flags().StringSliceVar(&f.hosts, "host", nil,
 		"the `hosts` of agents and tool servers to which the token is sent (default: the host of --resource)")
-	cmd.AddCommand(newLoginToken(t))
+	cmd.AddCommand(newLoginToken(t), newLoginList(t))
 	return cmd
 }
 
@@ -65,9 +74,15 @@ func newLoginToken(t *terminal) *cobra.Command {
 
 func newLogout(t *terminal) *cobra.Command {
 	var f loginFlags
-	cmd := verb("logout", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
-		return t.logout(ctx, f.Issuer)
+	var s serverLogin
+	cmd := verb("logout [AGENT SERVER]", noneOrTwo, func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return t.logout(ctx, f.Issuer)
+		}
+		s.agent, s.server = args[0], args[1]
+		return t.logoutServer(ctx, s)
 	})
+	s.dev.devFlags(cmd.Flags(), devLogin)
 	f.issuer(cmd)
 	return cmd
 }
@@ -121,9 +136,9 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 // loginHosts returns the hosts that receive the token. If no host is given, the host of the resource URL receives the
 // token.
 func loginHosts(named []string, resource string) ([]string, error) {
-	read := login.Host
+	read := egress.AudienceHost
 	if u, err := url.Parse(resource); len(named) == 0 && err == nil && u.Hostname() != "" {
-		named, read = []string{resource}, login.At
+		named, read = []string{resource}, egress.AudienceAt
 	}
 	hosts := []string{}
 	for _, name := range named {
@@ -238,8 +253,16 @@ func newWhoami(t *terminal) *cobra.Command {
 		}
 		name := identity.LocalName()
 		signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
-		return t.show(map[string]string{"principal": name, "pubkey": keys.PublicOf(name), "signer": signer}, func() {
-			t.table("", [][]string{{"principal", name}, {"pubkey", keys.PublicOf(name)}, {"signer", signer}})
-		})
+		rows := [][]string{
+			{"principal", name},
+			{"pubkey", keys.PublicOf(name)},
+			{"signer", signer},
+			{"journal_key", store.JournalKey(keys).String()},
+		}
+		doc := map[string]string{}
+		for _, r := range rows {
+			doc[r[0]] = r[1]
+		}
+		return t.show(doc, func() { t.table("", rows) })
 	})
 }

@@ -27,8 +27,14 @@ import (
 // after ttl, which is a number of seconds.
 func openProvider(t *testing.T, ttl string) (issuer string) {
 	t.Helper()
+	return startProvider(t, "device.mjs", ttl)
+}
+
+// startProvider starts a program in the folder of the provider. The program prints its address.
+func startProvider(t *testing.T, program, ttl string) (issuer string) {
+	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", "device.mjs", ".npmrc"} {
+	for _, name := range []string{"package.json", "package-lock.json", program, ".npmrc"} {
 		text, err := os.ReadFile(filepath.Join("..", "store", "identity", "testdata", "provider", name))
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +53,7 @@ func openProvider(t *testing.T, ttl string) (issuer string) {
 		}
 		t.Skipf("the provider cannot be installed: %v", err)
 	}
-	provider := exec.CommandContext(t.Context(), "node", "device.mjs")
+	provider := exec.CommandContext(t.Context(), "node", program)
 	provider.Dir, provider.Env = dir, append(os.Environ(), "TOKEN_TTL="+ttl)
 	in, err := provider.StdinPipe()
 	if err != nil {
@@ -264,7 +270,7 @@ func TestLoginRefusedAtARealProvider(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "the sign-in was denied") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
-	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "somebody"); code != 1 || !strings.Contains(errOut, `the provider returned the error "invalid_client"`) {
+	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "user"); code != 1 || !strings.Contains(errOut, `the provider returned the error "invalid_client"`) {
 		t.Errorf("with an unknown client id: exit code %d: %s", code, errOut)
 	}
 }

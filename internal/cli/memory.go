@@ -20,7 +20,7 @@ import (
 func newMemory(t *terminal) *cobra.Command {
 	var storeURL string
 	cmd := &cobra.Command{Use: "memory"}
-	storeFlag(cmd.PersistentFlags(), &storeURL)
+	sharedStoreFlag(cmd.PersistentFlags(), &storeURL)
 	list := verb("list AGENT", exactly(1, "an agent"), func(ctx context.Context, args []string) error {
 		return t.withMemory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
 			records, err := m.List(ctx, id)

@@ -60,13 +60,17 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	}
 	found := daemon.Pick(all, func(f *daemon.Found) bool { return f.Name == name })
 	if found == nil {
-		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s that this agent can call", name)
+		r := call.Refuse("act", call.UnknownTool, "there is no agent %s that this agent can call", name)
+		r.Hint = "put the agent " + name + " next to this agent, or correct \"agent\" in this agent's action"
+		return nil, r
 	}
 	if err = found.Problem; err == nil {
 		err = soleID(found.Manifest)
 	}
 	if err != nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
+		r := call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
+		r.Hint = "correct the manifest of the agent " + name
+		return nil, r
 	}
 	o := n.options
 	o.Name, o.Resolved = registeredName(n.options.Home, found.Manifest), nil

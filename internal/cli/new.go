@@ -93,7 +93,7 @@ func (t *terminal) origin(from string, d agent.Dialect) (m *manifest.Manifest, f
 	if err != nil {
 		return nil, "", no("", "%w", err)
 	}
-	if dir := path.Dir(file); path.Dir(dir) == "examples" {
+	if dir := path.Dir(file); path.Dir(dir) == "examples" || m.Dialect == agent.Covenant {
 		files = dir
 	}
 	return m, files, nil

@@ -116,7 +116,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// waitForExit waits until a process that was told to stop has exited. It fails the test if the exit code is not 0.
+// waitForExit waits until a process that is shutting down has exited. It fails the test if the exit code is not 0.
 func (p *process) waitForExit() {
 	p.t.Helper()
 	select {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/allowance"
@@ -22,6 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
@@ -72,22 +72,34 @@ type needSet struct {
 // findNeeds finds the servers that an agent requires, and the scopes that the policy grants. It does not start the
 // servers.
 func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet, error) {
+	b, err := t.existingStore(ctx, "")
+	if err != nil {
+		return needSet{}, err
+	}
+	if b != nil {
+		defer b.Close()
+	}
+	return t.findNeedsIn(ctx, m, b)
+}
+
+// findNeedsIn is like findNeeds, with an open store. The store is nil if there is none.
+func (t *terminal) findNeedsIn(ctx context.Context, m *manifest.Manifest, b *store.Store) (needSet, error) {
 	a := m.Agent()
 	n := needSet{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
-		return n, errors.Join(err, t.addAccess(ctx, &n, t.rights(m, a)))
+		return n, errors.Join(err, addAccess(ctx, &n, t.rights(m, a), b))
 	}
 	found := resolved.Found()
 	scopes, err := policy.ReadScopes(t.home.Config())
 	if err != nil {
 		return n, no("fix the file named in the message", "%w", err)
 	}
-	c, me := resolved.Resolver.Catalog, identity.LocalName()
+	c, me := resolved.Resolver.Catalog, &call.Call{Principal: identity.LocalName()}
 	rights := t.rights(m, resolved.Agent())
 	name, rules := rights.Name, t.rules(t.home)
 	gw := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
-	if err := t.addAccess(ctx, &n, rights); err != nil {
+	if err := addAccess(ctx, &n, rights, b); err != nil {
 		return n, err
 	}
 	n.addServers(found, func(of *agent.Tool) bool {
@@ -116,7 +128,7 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 					continue
 				}
 				of := gw.Agent().Tool(r.Server, tool)
-				asked := &call.Call{Tool: gateway.ServedName(gw.Agent(), of), Principal: me}
+				asked := &call.Call{Tool: gateway.ServedName(gw.Agent(), of), Principal: me.Principal}
 				if ok, _ := gw.Why(ctx, asked); ok {
 					s.Allowed = append(s.Allowed, tool)
 				} else if rules.Foresee(gw.Agent(), name, of, me) == policy.Depends {
@@ -143,14 +155,7 @@ func (t *terminal) rights(m *manifest.Manifest, a *agent.Agent) host.Rights {
 }
 
 // addAccess adds what each server can use: what the manifest implies, and what the owner allowed.
-func (t *terminal) addAccess(ctx context.Context, n *needSet, rights host.Rights) error {
-	b, err := t.existingStore(ctx, "")
-	if err != nil {
-		return err
-	}
-	if b != nil {
-		defer b.Close()
-	}
+func addAccess(ctx context.Context, n *needSet, rights host.Rights, b *store.Store) error {
 	for i := range rights.Agent.Servers {
 		s := &rights.Agent.Servers[i]
 		access := rights.Implied(s)
@@ -288,25 +293,32 @@ func (s *scopeReport) words() string {
 // allows it only with some arguments.
 func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
-// needsTime is the maximum time that a console page waits for ambit to find the agent's servers.
-const needsTime = 3 * time.Second
-
-// consoleNeeds returns the required servers of an agent for the console.
-func (t *terminal) consoleNeeds(ctx context.Context, m *manifest.Manifest) []console.Need {
-	ctx, cancel := context.WithTimeout(ctx, needsTime)
-	defer cancel()
-	n, err := t.findNeeds(ctx, m)
-	if err != nil {
-		return []console.Need{{Server: "the agent's servers", Problem: err.Error()}}
+// consoleInspection returns a function that inspects an agent for the console.
+func (t *terminal) consoleInspection(
+	b *store.Store,
+) func(context.Context, *manifest.Manifest) (console.Inspection, error) {
+	return func(ctx context.Context, m *manifest.Manifest) (console.Inspection, error) {
+		n, err := t.findNeedsIn(ctx, m, b)
+		if err != nil {
+			return console.Inspection{}, err
+		}
+		in := console.Inspection{Resolved: n.agent, Facts: daemon.Facts(n.agent, n.reach), Watch: n.watch}
+		for _, s := range n.servers {
+			remote := n.agent.Server(s.Alias).Transport == agent.StreamableHTTP
+			in.Access = append(in.Access, console.Fact{Label: s.Alias, Values: s.Lines(remote)})
+		}
+		for i, r := range slices.Concat(n.required, n.optional) {
+			need := console.Need{Server: r.Server, Version: r.Constraint, Resolved: r.Resolved, Problem: r.Problem}
+			need.Optional = i >= len(n.required)
+			need.Scopes = each(r.Scopes, func(s scopeReport) console.Scope {
+				return console.Scope{Name: s.Scope, Granted: s.words(), OK: s.Granted, Partly: s.partlyGranted()}
+			})
+			in.Needs = append(in.Needs, need)
+		}
+		if len(m.Agent().Requirements) > 0 {
+			name, rules, me := registeredName(t.home, m), t.rules(t.home), &call.Call{Principal: identity.LocalName()}
+			in.Refuses = func(of *agent.Tool) bool { return rules.Foresee(n.agent, name, of, me) == policy.Never }
+		}
+		return in, nil
 	}
-	var out []console.Need
-	for i, r := range slices.Concat(n.required, n.optional) {
-		need := console.Need{Server: r.Server, Version: r.Constraint, Resolved: r.Resolved, Problem: r.Problem}
-		need.Optional = i >= len(n.required)
-		need.Scopes = each(r.Scopes, func(s scopeReport) console.Scope {
-			return console.Scope{Name: s.Scope, Granted: s.words(), OK: s.Granted, Partly: s.partlyGranted()}
-		})
-		out = append(out, need)
-	}
-	return out
 }

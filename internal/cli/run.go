@@ -97,7 +97,7 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	}
 	o.Name, o.UnconfinedServers = registeredName(o.Home, m), f.unconfined
 	o.Sole = f.address == ""
-	o.Approvals = f.Approvals
+	o.Approvals, o.Flow = f.Approvals, gateway.NewFlow()
 	if o.Expose, err = exposed(f.expose); err != nil {
 		return o, err
 	}
@@ -200,7 +200,7 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, listener net.List
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				http.Error(w, "the key is missing or wrong", http.StatusUnauthorized)
 			default:
-				face.Serve(w, r, holder.Name)
+				face.Serve(w, r, holder.Name, holder.Attributes())
 			}
 		}),
 	}

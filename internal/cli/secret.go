@@ -159,7 +159,7 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Refer
 }
 
 func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Reference, value string) error {
-	s, err := credential.New(w.Type, value, w.Hosts)
+	s, err := w.Secret(value, o.id)
 	if err != nil {
 		hint := ""
 		if w.Type == credential.JSON {
@@ -167,7 +167,7 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Referen
 		}
 		return no(hint, "%s was not stored: %w", diag.Quote(w.Ref), err)
 	}
-	if err := v.Set(o.name, w.Ref, s.Of(o.id)); err != nil {
+	if err := v.Set(o.name, w.Ref, s); err != nil {
 		return vaultFailure(err)
 	}
 	kept, err := v.Kept()

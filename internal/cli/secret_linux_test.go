@@ -54,7 +54,7 @@ func TestSecretIsAskedHidden(t *testing.T) {
 	var out, errOut bytes.Buffer
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.Run(t.Context(), []string{"secret", "set", "somebody", "token"}, program, &out, &errOut)
+		ended <- cli.Run(t.Context(), []string{"secret", "set", "unknown", "token"}, program, &out, &errOut)
 	}()
 	for deadline := time.Now().Add(30 * time.Second); echoes(t, program); {
 		if time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func TestSecretIsAskedHidden(t *testing.T) {
 		}
 		shown = append(shown, buf[:n]...)
 	}
-	if all := string(shown) + out.String() + errOut.String(); strings.Contains(all, canary) || !strings.Contains(all, "stored: token of somebody") {
+	if all := string(shown) + out.String() + errOut.String(); strings.Contains(all, canary) || !strings.Contains(all, "stored: token of unknown") {
 		t.Errorf("the output contains the value, or no confirmation: %q", all)
 	}
 	var list bytes.Buffer

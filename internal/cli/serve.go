@@ -22,12 +22,14 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/postgres"
 )
 
@@ -40,6 +42,7 @@ type serveFlags struct {
 	expose      []string
 	concurrency int
 	serverLog   string
+	logFormat   string
 }
 
 func newServe(t *terminal) *cobra.Command {
@@ -69,6 +72,7 @@ func newServe(t *terminal) *cobra.Command {
 	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
 	f.StringVar(&s.serverLog, "server-log", "",
 		"write the output of tool servers to this `file` instead of standard error")
+	logFlag(cmd, &s.logFormat)
 	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` running calls have to finish at shutdown")
 	return cmd
 }
@@ -82,6 +86,9 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 			return err
 		}
 	}
+	if err := t.startLog(s.logFormat); err != nil {
+		return err
+	}
 	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
 	if err != nil {
 		return usage("write the endpoint as http://HOST:4318", "%w", err)
@@ -91,7 +98,7 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 		return usage("fix the file, or remove the [oidc] table from it", "%w", err)
 	}
 	if oidc != nil {
-		s.OIDC = identity.NewOIDC(*oidc)
+		s.OIDC = identity.NewProviders(oidc)
 	}
 	b, err := t.openStoreWith(ctx, s.store, store.Open)
 	if err != nil {
@@ -102,7 +109,7 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if traceErr := s.Trace.Close(last); traceErr != nil {
-		t.logf("cannot send the last traces: %v", traceErr)
+		t.troublef("cannot send the last traces: %v", traceErr)
 	}
 	if closeErr := b.Close(); err == nil && closeErr != nil {
 		return missing("", "%w", closeErr)
@@ -129,7 +136,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
 	o.Store, o.Approvals = &timed, s.approval.Approvals
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
-	o.Persist = true
+	o.Persist, o.Flow = true, gateway.NewFlow()
 	unconfined, err := t.unconfinedServers(s)
 	if err != nil {
 		return err
@@ -139,7 +146,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	}
 	o.Pool = sandbox.NewPool(waitingSandboxes, true)
 	defer o.Pool.Close()
-	log, closeLog, err := t.logServersTo(s.serverLog)
+	log, closeLog, err := t.logServersTo(s.serverLog, s.logFormat)
 	if err != nil {
 		return err
 	}
@@ -158,7 +165,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
 	s.Allowed = func(name string) (string, error) { return allowance.Of(&timed).Digest(ctx, name) }
 	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.Authority), runKey, b.Journal
-	s.Version, s.Log = version, t.logf
+	s.Version, s.Log = version, t.troublef
+	s.CheckStore = func(ctx context.Context) error { return b.DB.Read(ctx, func(state.Tx) error { return nil }) }
 	s.PolicyProblem = func() string { return t.rules(h).Problem() }
 	queue, err := t.openQueue(ctx, s, &o)
 	if err != nil {
@@ -181,7 +189,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	if err = queue.Reload(ctx); err == nil {
 		err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
 			Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator,
-			PolicyFile: h.Policy(), Needs: t.consoleNeeds,
+			PolicyFile: h.Policy(), Inspect: t.consoleInspection(b), Why: t.consoleWhy(b),
 		})
 	}
 	if err != nil {
@@ -242,9 +250,9 @@ func (t *terminal) listen(
 	other, err := daemon.Announce(ctx, h, presence)
 	switch {
 	case err != nil:
-		t.logf("other commands will not find this daemon: %v", err)
+		t.troublef("other commands will not find this daemon: %v", err)
 	case other != nil:
-		t.logf("another daemon runs at %s, and commands such as ambit reload use that daemon; "+
+		t.troublef("another daemon runs at %s, and commands such as ambit reload use that daemon; "+
 			"stop that daemon, or start this one with another AMBIT_HOME", other.URL)
 	}
 	proven := make(chan struct{})
@@ -259,12 +267,21 @@ func (t *terminal) listen(
 	}
 	if ctx.Err() == nil {
 		if err := t.printReady(d, s, presence, err == nil && other == nil); err != nil {
-			t.logf("%v", err)
+			t.troublef("%v", err)
 		}
+		t.logReady(d, presence)
 	}
+	logged := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(logged)
+		t.logf("shutting down; running calls can finish within the grace period")
+	})
 	for {
 		select {
 		case err := <-ended:
+			if ctx.Err() != nil {
+				<-logged
+			}
 			if err != nil {
 				return no("", "%w", err)
 			}
@@ -280,9 +297,9 @@ func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 	late, ok := errors.AsType[*daemon.QueueError](err)
 	switch {
 	case ok:
-		t.logf("%v", late)
+		t.troublef("%v", late)
 	case err != nil:
-		t.logf("the reload failed, and nothing has changed: %v", err)
+		t.troublef("the reload failed, and nothing has changed: %v", err)
 		return
 	}
 	t.logf("reloaded: %s", changes(c))
@@ -355,6 +372,27 @@ func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence
 		t.printf("  %s\n", t.paint(dim, "output of tool servers: "+relativePath(s.serverLog)))
 	}
 	return t.flush()
+}
+
+// logReady logs that the daemon has started, and why agents are not served. It repeats what the daemon prints for
+// people, because log collectors read only the log.
+func (t *terminal) logReady(d *daemon.Daemon, p daemon.Presence) {
+	if !t.logsElsewhere() {
+		return
+	}
+	cards := d.Agents()
+	usable := len(cards)
+	for _, c := range cards {
+		if c.State == daemon.Rejected {
+			usable--
+			t.log.Warn("rejected: "+c.Error, "agent", c.Name)
+		}
+	}
+	where := "in AMBIT_HOME"
+	if p.Store != "" {
+		where = "at " + p.Store
+	}
+	t.logf("ambit %s serves %s at %s, with the store %s", version, count(usable, "agent"), p.URL, where)
 }
 
 // connectLine returns the shell command that connects a client to an agent. The key is not quoted, because it can be
@@ -449,28 +487,6 @@ func (t *terminal) cannotServe(err error) error {
 		return no("fix the rejected agents, or leave out --strict to serve the others", "%w", err)
 	}
 	return err
-}
-
-// logf writes a line to the log of the daemon.
-func (t *terminal) logf(format string, args ...any) {
-	t.notef("%s %s", t.paint(dim, "ambit:"), diag.Printable(fmt.Sprintf(format, args...)))
-}
-
-// logServersTo opens the log for the output of tool servers. The first result writes a line, and the second result
-// closes the log. If no file name is given, the log is standard error.
-func (t *terminal) logServersTo(name string) (func(agent, alias, line string), func(), error) {
-	if name == "" {
-		return func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) }, func() {}, nil
-	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, nil, usage("choose a file that you can write to", "cannot open the log of the tool servers: %w", err)
-	}
-	write := func(agent, alias, line string) {
-		// Ignore errors, so that a full disk does not stop the daemon.
-		_, _ = fmt.Fprintf(f, "[%s] %s\n", diag.Printable(agent+"/"+alias), diag.Printable(line))
-	}
-	return write, func() { _ = f.Close() }, nil
 }
 
 // installLine returns the command that installs an agent into a client. It returns "" if the agent's file no longer

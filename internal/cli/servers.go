@@ -18,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/memory"
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
@@ -46,21 +47,26 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 		return toolserver.Options{}, err
 	}
 	source := &credential.Source{Agent: registeredName(h, m), Vault: credential.Open(h)}
+	signIns, err := t.signIns(h, os.Getenv(egress.EnvDev) == "1")
+	if err != nil {
+		return toolserver.Options{}, err
+	}
 	return toolserver.Options{
 		Home: h, Manifest: m.Path, Lookup: source.Lookup(m.Agent()), Lock: lock, Version: version,
 		Authorize: host.Authorize(m.Agent(), keeper(h)), Log: t.serverLog, Progress: t.progress(),
+		SignIn: host.SignIn(signIns, h, m, source.Agent),
 	}, nil
 }
 
 // confine sets the options so that an agent's servers start in sandboxes. The servers in unconfined start without one.
-// The parameter a is the manifest's agent with all its servers resolved.
+// The servers get the rights of the agent with the given name. The parameter a is the manifest's agent with all its
+// servers resolved.
 func (t *terminal) confine(
-	ctx context.Context, o *toolserver.Options, m *manifest.Manifest, a *agent.Agent, unconfined []string,
+	ctx context.Context, o *toolserver.Options, m *manifest.Manifest, name string, a *agent.Agent, unconfined []string,
 ) error {
 	if err := t.checkUnconfined(a, unconfined); err != nil {
 		return err
 	}
-	name := registeredName(o.Home, m)
 	if o.Confine = host.Confinement(o.Home, m.Path, name, a.ID); o.Confine == nil {
 		return nil
 	}
@@ -135,11 +141,6 @@ func readLock(folder string) (*pack.Lock, error) {
 	return lock, nil
 }
 
-// serverLog prints a line of a server's output, with the alias of the server.
-func (t *terminal) serverLog(alias, line string) {
-	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))
-}
-
 // progress returns a function that displays the current step of each server. If standard error is not a terminal, the
 // function does nothing.
 func (t *terminal) progress() func(alias, step string) {
@@ -158,11 +159,13 @@ func onServers(m *manifest.Manifest) bool {
 }
 
 func nothingToProve(m *manifest.Manifest) string {
+	if m.Agent().Kind == agent.ProgramAgent {
+		return "nothing to verify, because a covenant agent has no tool servers; no digest covers the code of its program"
+	}
 	return fmt.Sprintf("nothing to verify, because a %s agent has no tool servers", m.Dialect)
 }
 
-// development contains the values of the flags that can relax restrictions: --allow-loopback-http, --isolation and
-// --unconfined.
+// development contains the values of the flags that can relax restrictions: --dev, --isolation and --unconfined.
 type development struct {
 	loopbackHTTP bool
 	isolation    isolationFlag // only for verbs that run programs
@@ -170,9 +173,16 @@ type development struct {
 }
 
 func (d *development) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
-		"for development: let http actions reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT "+
-			"redirects a host to this machine, and AMBIT_DEV_CA=FILE trusts an additional certificate authority")
+	d.devFlags(cmd.Flags(), "for development: let http actions reach this machine without TLS; the variable AMBIT_DEV=1 "+
+		"does the same; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT redirects a host to this machine, and "+
+		"AMBIT_DEV_CA=FILE trusts an additional certificate authority")
+}
+
+// devFlags adds --dev and its older name --allow-loopback-http.
+func (d *development) devFlags(f *pflag.FlagSet, help string) {
+	on := os.Getenv(egress.EnvDev) == "1"
+	f.BoolVar(&d.loopbackHTTP, "dev", on, help)
+	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", on, "the same as --dev")
 }
 
 // unconfinedFlag adds --unconfined to a verb that starts tool servers. The help text shows name as the placeholder of
@@ -194,7 +204,9 @@ func (t *terminal) checkUnconfined(a *agent.Agent, aliases []string) error {
 	for _, q := range a.Requirements {
 		local = append(local, q.Server)
 	}
-	for _, alias := range aliases {
+	for i := range aliases {
+		aliases[i] = serverNamed(t.home, a, aliases[i])
+		alias := aliases[i]
 		if !slices.Contains(local, alias) {
 			hint := "the agent has no tool servers on this machine"
 			if len(local) > 0 {
@@ -207,10 +219,10 @@ func (t *terminal) checkUnconfined(a *agent.Agent, aliases []string) error {
 	return nil
 }
 
-// manifestFlag adds --allow-loopback-http to a verb that reads manifests but runs nothing.
+// manifestFlag adds --dev to a verb that reads manifests but runs nothing.
 func (d *development) manifestFlag(f *pflag.FlagSet) {
-	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
-		"for development: allow loopback addresses in FindAgent actions and slots, even with plain http")
+	d.devFlags(f, "for development: allow loopback addresses in FindAgent actions and slots, even with plain http; "+
+		"the variable AMBIT_DEV=1 does the same")
 }
 
 // announce warns about active development switches.
@@ -234,6 +246,7 @@ func (t *terminal) hostOptions(d development, production bool) (host.Options, er
 	}
 	t.announce(o.Switches)
 	o.Egress = egress.New(o.Switches)
+	o.SignIns = signin.New(h, credential.Open(h), o.Egress)
 	if o.Operator, err = operatorGuardrails(h); err != nil {
 		return o, err
 	}
@@ -295,7 +308,8 @@ func checkSettings(h home.Home) error {
 	_, registries := registry.ReadConfig(h)
 	_, age := readRetention(h)
 	_, skills := skill.ReadStore(file)
-	if err := errors.Join(oidc, quotas, ttl, registries, age, skills); err != nil {
+	_, upstreams := signin.ReadUpstreams(file)
+	if err := errors.Join(oidc, quotas, ttl, registries, age, skills, upstreams); err != nil {
 		return failed(errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return nil

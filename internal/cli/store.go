@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state"
@@ -101,8 +102,8 @@ func (t *terminal) withExistingStore(ctx context.Context, storeURL string, f fun
 }
 
 func (t *terminal) noStore() error {
-	return missing("the first call creates the journal; if you made calls before, check AMBIT_HOME",
-		"there is no journal in %s yet", t.home.Dir())
+	return missing("the first call creates the store with its journal; if you made calls before, check AMBIT_HOME",
+		"there is no store in %s yet", t.home.Dir())
 }
 
 // daemonElsewhere returns the running daemon if its store is not in the home. Otherwise it returns nil.
@@ -144,14 +145,26 @@ func (t *terminal) openStoreWith(
 	if err != nil {
 		return nil, notOpened(t.home, storeURL, err)
 	}
+	b.Authority.DB.Warn = func(err error) { t.warnf("%v", err) }
 	if storeURL == "" {
-		// An attacker who can change this store can also read the root key beside it. So the rows of an earlier version
-		// are adopted without a question. A PostgreSQL store needs: ambit key adopt.
-		if err := b.Authority.Begin(ctx, claims); err != nil {
+		if err := beginRegister(ctx, t.home, b.Authority); err != nil {
 			return nil, errors.Join(notOpened(t.home, storeURL, err), b.Close())
 		}
 	}
 	return b, nil
+}
+
+// beginRegister adopts the rows of a SQLite store that an earlier version of ambit made. It does not ask, because only
+// the owner can write to the home. It adopts rows only once: if the register disappears later, something other than
+// ambit deleted it, and the owner must run "ambit key adopt", as for a PostgreSQL store.
+func beginRegister(ctx context.Context, h home.Home, r *authority.Register) error {
+	if _, err := os.Stat(h.Begun()); err == nil {
+		return nil
+	}
+	if err := r.Begin(ctx, claims); err != nil {
+		return err
+	}
+	return home.Replace(h.Begun(), 0o600, nil)
 }
 
 // checkStoreURL returns an error if the value of --store is not valid.

@@ -5,6 +5,7 @@ package cli_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -12,7 +13,46 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
+
+// While the database is down, ambit agents does not say that an agent is ready, and its exit code is 3.
+func TestAgentsWithoutDatabase(t *testing.T) {
+	cluster := statetest.NewCluster(t)
+	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
+	folder := t.TempDir()
+	manifest := `{"schema_version": 1, "agent": "matrix://agent/alpha", "allowed_side_effects": ["read"], "servers": []}`
+	if err := os.WriteFile(filepath.Join(folder, "alpha.json"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startDaemon(t, "--agents", folder, "--store", cluster.Place())
+	if out, _ := exitsWith(t, 0, "agents"); !strings.Contains(out, "ready") {
+		t.Errorf("with the database: %s", out)
+	}
+	cluster.Kill()
+	// The daemon can use its last result for a second.
+	var out, stderr bytes.Buffer
+	code := 0
+	for deadline := time.Now().Add(time.Minute); code == 0 && time.Now().Before(deadline); {
+		out.Reset()
+		stderr.Reset()
+		code = cli.Run(t.Context(), []string{"agents"}, strings.NewReader(""), &out, &stderr)
+	}
+	if code != 3 || strings.Contains(out.String(), "ready") || !strings.Contains(stderr.String(), "store is unavailable") {
+		t.Errorf("without the database: exit code %d, %s%s", code, out.String(), stderr.String())
+	}
+	cluster.Start()
+	for deadline := time.Now().Add(time.Minute); code != 0 && time.Now().Before(deadline); {
+		code = cli.Run(t.Context(), []string{"agents"}, strings.NewReader(""), io.Discard, io.Discard)
+	}
+	if code != 0 {
+		t.Error("the agents are not ready although the database is back")
+	}
+	p.stop()
+}
 
 // Without --store, verbs use the store of the running daemon and print a note about it. ambit does not save the
 // password of a store. If the daemon's store has a password, the verbs use the store in AMBIT_HOME and print a
@@ -41,18 +81,29 @@ func TestStoreOfTheDaemon(t *testing.T) {
 			user *url.Userinfo
 			says string
 			keys string // part of the output of ambit key list --json without --store
+			// part of the output of ambit doctor --json
+			doctor string
 		}{
-			{"without a password", address.User, "using the store of the daemon at ", `"id"`},
-			{"with a password", url.UserPassword(address.User.Username(), "canary"), "keeps its state at postgres://", `"keys": []`},
+			{"without a password", address.User, "using the store of the daemon at ", `"id"`, `"detail": "` + store},
+			{"with a password", url.UserPassword(address.User.Username(), "canary"), "keeps its state at postgres://", `"keys": []`, `"detail": "not checked: the daemon at `},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				full := *address
 				full.User = tt.user
 				d := startDaemon(t, "--store", full.String(), "--agents", t.TempDir())
-				ambit("key", "new", "--name", "mine", "--store", full.String())
+				ambit("key", "new", "--all", "--name", "mine", "--store", full.String())
+				ambit("grant", "ada@example.com", "tool.mine", "--store", full.String())
+				if out, _ := ambit("grants"); strings.Contains(out, "tool.mine") != (tt.name == "without a password") {
+					t.Errorf("grants: got %s", out)
+				}
 				out, says := ambit("key", "list", "--json")
 				if !strings.Contains(says, tt.says) || !strings.Contains(out, tt.keys) {
 					t.Errorf("got stderr %q and stdout %s", says, out)
+				}
+				// doctor examines the store of the daemon, too. It may fail for other reasons.
+				checks, _ := exec.CommandContext(t.Context(), "ambit", "doctor", "--json").Output()
+				if !strings.Contains(string(checks), tt.doctor) || strings.Contains(string(checks), "canary") {
+					t.Errorf("doctor --json: got %s, want it to contain %q", checks, tt.doctor)
 				}
 				for _, args := range [][]string{{"approvals"}, {"journal", "show"}, {"grants"}} {
 					if _, says := ambit(args...); !strings.Contains(says, d.url) {
@@ -62,6 +113,11 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				text, err := os.ReadFile(filepath.Join(home, "daemon.json"))
 				if err != nil || bytes.Contains(text, []byte("canary")) || !bytes.Contains(text, []byte(`"store":"postgres`)) {
 					t.Errorf("%v: %s", err, text)
+				}
+				copied, err := exec.CommandContext(t.Context(), "ambit", "backup", "--plain", filepath.Join(t.TempDir(), "b")).
+					CombinedOutput()
+				if (err == nil) != (tt.name == "without a password") || !strings.Contains(string(copied), tt.says) {
+					t.Errorf("backup: got %v: %s", err, copied)
 				}
 				d.signal(os.Kill)
 				<-d.ended

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -52,10 +53,12 @@ type terminal struct {
 	width  int
 	cut    bool         // set if stdout is a terminal; lines are shortened to its width
 	bar    *bar         // shows the progress of servers; nil until first shown
+	log    *slog.Logger // the log of a verb that keeps running, else nil
 	policy *policy.Live // the user's policy; nil until first used
 	home   home.Home    // the zero Home if no home was found and the verb does not need one
 	// lastRead is the path of the last loaded manifest.
 	lastRead string
+	keyNames map[string]string // the names of API keys, by principal
 	// interrupted is set if a signal arrived while ambit waited for an answer.
 	interrupted bool
 }
@@ -251,6 +254,10 @@ func (t *terminal) say(document any, format string, args ...any) error {
 }
 
 func (t *terminal) warnf(format string, args ...any) {
+	if t.log != nil {
+		t.troublef(format, args...)
+		return
+	}
 	t.notef("%s %s", t.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
 }
 
@@ -266,6 +273,10 @@ func (t *terminal) remarkf(format string, args ...any) {
 
 // alertf prints a line that the user must not miss.
 func (t *terminal) alertf(format string, args ...any) {
+	if t.log != nil {
+		t.event(slog.LevelError, fmt.Sprintf(format, args...))
+		return
+	}
 	t.notef("%s %s", t.paint(boldRed, "ambit:"), fmt.Sprintf(format, args...))
 }
 
@@ -334,7 +345,7 @@ func (t *terminal) fail(f *failure) {
 			return
 		}
 	}
-	t.alertf("%s", diag.Printable(f.Error()))
+	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
 	if hint != "" {
 		t.hintf("%s", diag.Printable(hint))
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
 	"github.com/ambit-run/ambit/internal/store"
@@ -34,8 +36,10 @@ func newUninstall(t *terminal) *cobra.Command {
 
 func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) error {
 	gone := len(f.clients) == 0
+	var clients []*client.Client
 	if !gone {
-		if _, err := clientsNamed(f.clients); err != nil {
+		var err error
+		if clients, err = clientsNamed(f.clients); err != nil {
 			return err
 		}
 	}
@@ -55,10 +59,10 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 	rows := []changeRow{}
 	var removals []func() error
 	for _, w := range in.Clients {
-		if !gone && !slices.Contains(f.clients, w.Client) {
+		c := client.Named(w.Client)
+		if !gone && !slices.Contains(clients, c) {
 			continue
 		}
-		c := client.Named(w.Client)
 		if c == nil {
 			return no("use the version of ambit that installed the agent",
 				"this version of ambit does not know the client %s", diag.Quote(w.Client))
@@ -122,8 +126,8 @@ func notInstalled(l *client.Ledger, name string) error {
 	return no(hint, "no agent %s is installed", diag.Quote(name))
 }
 
-// removeAgent deletes the copy that ambit install made, the private folders of the agent's servers and the rights that
-// were allowed for them, and removes the agent from the ledger.
+// removeAgent deletes the copy that ambit install made, its grants, the private folders of the agent's servers and the
+// rights that were allowed for them, and removes the agent from the ledger.
 func (t *terminal) removeAgent(ctx context.Context, ledger *client.Ledger, name string) error {
 	t.forgetAllowances(ctx, name)
 	if err := removeFiles(t.home.AgentFiles(name)); err != nil {
@@ -132,8 +136,8 @@ func (t *terminal) removeAgent(ctx context.Context, ledger *client.Ledger, name 
 	if ledger.Agents[name].Copied && client.ValidName(name) == nil {
 		if !t.json {
 			t.keptSecrets(name)
-			t.keptGrants(ctx, name)
 		}
+		t.revokeGrants(ctx, name)
 		if err := os.RemoveAll(filepath.Join(t.home.Agents(), name)); err != nil {
 			return err
 		}
@@ -185,32 +189,47 @@ func (t *terminal) keptSecrets(name string) {
 	}
 }
 
-// keptGrants prints the grants for an agent that stay in force, with the commands that revoke them.
-func (t *terminal) keptGrants(ctx context.Context, name string) {
+// revokeGrants revokes the grants for an agent, in the policy file and in the store. A grant that cannot be revoked does
+// not prevent the removal of the agent.
+func (t *terminal) revokeGrants(ctx context.Context, name string) {
+	a := t.agentNamed(name)
 	scopes, err := t.scopesGranted()
+	scopes = slices.DeleteFunc(scopes, func(g policy.Grant) bool { return g.Agent != name })
+	if err == nil && len(scopes) > 0 {
+		err = t.editPolicy("revoked", func(text []byte) ([]byte, error) {
+			out, removed, err := policy.Remove(t.home.Policy(), text, scopes)
+			if err == nil {
+				err = t.journalScopes(ctx, "", "revoke", "no longer has", removed)
+			}
+			return out, err
+		})
+	}
 	if err != nil {
-		t.notef("the policy file cannot be read, so the agent's grants are not listed: %s", diag.Printable(err.Error()))
+		t.warnf("the grants for %s stay in the policy file: %s", diag.Printable(name), diag.Printable(err.Error()))
 	}
 	for _, g := range scopes {
-		if g.Agent == name {
-			t.notef("the grant of %s stays in the policy file; to revoke it, run: ambit revoke %s --server %s --scope %s",
-				scopeSentence(g), diag.ShellWord(name), diag.ShellWord(g.Server), diag.ShellWord(g.Scope))
+		if err == nil {
+			t.notef("revoked: %s", scopeSentence(g))
 		}
 	}
-	a := t.agentNamed(name)
 	if a == nil {
 		return
 	}
 	list, err := t.grantsFor(ctx, a)
-	if err != nil {
-		t.notef("the store cannot be read, so the agent's grants are not listed: %s", diag.Printable(err.Error()))
+	list = slices.DeleteFunc(list, func(g *grant.Grant) bool { return g.Scope != a.ID })
+	if err == nil && len(list) > 0 {
+		err = t.asOwner(ctx, "only the owner may revoke grants", "", func(b *store.Store) error {
+			for _, g := range list {
+				if _, err := grant.Of(b).Revoke(ctx, g.Subject, []string{g.Action}, g.Scope, identity.LocalName()); err != nil {
+					return err
+				}
+				t.notef("revoked: %s", diag.Printable(grantText(g, "from")))
+			}
+			return nil
+		})
 	}
-	for _, g := range list {
-		if g.Scope == a.ID {
-			t.notef("the grant of %s stays in the store; to revoke it, run: ambit revoke %s %s --scope %s",
-				withExpiry(grantText(g, "to"), g.Expires), diag.ShellWord(g.Subject), diag.ShellWord(g.Action),
-				diag.ShellWord(g.Scope))
-		}
+	if err != nil {
+		t.warnf("the grants for %s stay in the store: %s", diag.Printable(a.ID), diag.Printable(err.Error()))
 	}
 }
 

@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
@@ -101,6 +103,7 @@ func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Opti
 			}
 		}
 	}
+	c.findPrograms(o.Strict)
 	c.readSkills(ctx, o.Strict)
 	return c, nil
 }
@@ -243,6 +246,39 @@ func (t *terminal) reportJSON(c *validation) error {
 		return fileReport{m.Path, string(m.Dialect), m.Valid(), m.Digest(), notNil(m.Diagnostics)}
 	})
 	return t.document(report)
+}
+
+var entryLine = regexp.MustCompile(`(?m)^[ \t]*entry[ \t]*=[ \t]*(.*?)[ \t\r]*$`)
+
+// findPrograms reports Covenant manifests whose script does not exist. A compiled program can be built later.
+func (c *validation) findPrograms(strict bool) {
+	for _, m := range c.files {
+		a := m.Agent()
+		if a == nil || m.Dialect != agent.Covenant || a.Program == nil || a.Program.Runtime == agent.RustBin ||
+			m.Path == stdinName {
+			continue
+		}
+		file := filepath.FromSlash(a.Program.Entry)
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(m.Path), file)
+		}
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			continue
+		}
+		r := diag.Open(m.Path, m.Source.Text, strict)
+		at := diag.Place{}
+		if found := entryLine.FindStringSubmatchIndex(m.Source.Text); found != nil {
+			at = diag.Place{Start: found[2], End: found[3]}
+		}
+		r.Report(ruleOf("CV005"), at, "write the program, or correct the path", "there is no file %s", diag.Quote(a.Program.Entry))
+		m.Diagnostics = append(m.Diagnostics, r.Finish()...)
+		c.errors++
+	}
+}
+
+func ruleOf(code string) *manifest.Rule {
+	all := manifest.Rules()
+	return all[slices.IndexFunc(all, func(r *manifest.Rule) bool { return r.Code == code })]
 }
 
 // readSkills checks the skills that manifests list. Skills that are not in the manifest's folder are skipped.

@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/matrix"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/supply/importer"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -27,7 +30,7 @@ func newVerify(t *terminal) *cobra.Command {
 	var offline bool
 	var d development
 	cmd := verb("verify PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
-		m, err := t.load(args[0], "")
+		m, err := t.loadWith(args[0], manifest.Options{NoTools: !offline})
 		if err != nil {
 			return err
 		}
@@ -68,16 +71,54 @@ func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 // verify proves that every server matches the manifest and the lock file. An optional server that is unavailable
 // causes only a warning. Offline, verify finds the servers but does not start them.
 func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline bool, unconfined []string) error {
-	o, err := t.provingOptions(m)
+	p, err := t.prove(ctx, m, "", offline, unconfined)
 	if err != nil {
 		return err
+	}
+	end := verdict(p.needed)
+	doc := map[string]any{"ok": end == nil, "offline": offline, "locked": p.locked, "servers": p.reports}
+	err = t.show(doc, func() {
+		if m.Dialect == agent.GPARS {
+			t.printRequirements(p.reports, p.all, end == nil, offline, p.locked)
+		} else {
+			t.printProofs(p.all, p.locked)
+		}
+	})
+	return cmp.Or(err, end)
+}
+
+// proven contains the proofs of an agent's servers. The list needed contains only the proofs of servers that are not
+// optional.
+type proven struct {
+	all     []hintedProof
+	needed  []toolserver.Proof
+	reports []provenServer // reports[i] describes all[i]
+	locked  bool           // the servers were also compared with the lock file
+}
+
+// optional reports whether the agent can do without the server all[i].
+func (p *proven) optional(i int) bool {
+	return p.reports[i].requirementReport != nil && p.reports[i].Optional
+}
+
+// prove fetches, starts and proves every server of an agent, and stops the servers again. The servers get the
+// credentials and rights of the agent with the given name. An empty name means the name of the manifest's file.
+func (t *terminal) prove(
+	ctx context.Context, m *manifest.Manifest, name string, offline bool, unconfined []string,
+) (p proven, err error) {
+	o, err := t.provingOptions(m, name != "") // with a name, ambit install proves the servers
+	if err != nil {
+		return p, err
+	}
+	if name = cmp.Or(name, registeredName(o.Home, m)); name != registeredName(o.Home, m) {
+		o.Lookup = (&credential.Source{Agent: name, Vault: credential.Open(o.Home)}).Lookup(m.Agent())
 	}
 	r, err := resolveWith(ctx, m, host.ResolveOptions{Home: o.Home, Lock: o.Lock, Offline: offline})
 	if err != nil {
-		return err
+		return p, err
 	}
-	if err := t.confine(ctx, &o, m, r.Agent(), unconfined); err != nil {
-		return err
+	if err := t.confine(ctx, &o, m, name, r.Agent(), unconfined); err != nil {
+		return p, err
 	}
 	o.Servers = r.Servers(o, egress.New(egress.Switches{}), false)
 	proofs := offlineProofs(o.Servers)
@@ -87,40 +128,30 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 		proofs = servers.Proofs()
 	}
 	if err := interrupted(ctx, unproven); err != nil {
-		return err
+		return p, err
 	}
-	proofs = addHints(proofs, r.Agent(), o.Lock)
-	reports := make([]provenServer, len(proofs))
+	p.all = t.addHints(proofs, r.Agent(), o.Lock)
+	p.reports = make([]provenServer, len(p.all))
 	found := r.Found()
-	needed := proofs
-	if len(found) > 0 {
-		needed = nil
+	if len(found) == 0 {
+		p.needed = proofs
 	}
-	for i, base := range proofReports(proofs) {
-		reports[i].proofReport = base
+	for i, base := range proofReports(p.all) {
+		p.reports[i].proofReport = base
 		if len(found) == 0 {
 			continue
 		}
 		f := &found[i]
-		reports[i].Warnings = append(base.Warnings, f.Warnings...)
-		reports[i].requirementReport = &requirementReport{
+		p.reports[i].Warnings = append(base.Warnings, f.Warnings...)
+		p.reports[i].requirementReport = &requirementReport{
 			f.Requirement.Optional, f.Requirement.Version, f.Version, f.From, f.From == registry.FromLock,
 		}
 		if !f.Requirement.Optional {
-			needed = append(needed, proofs[i])
+			p.needed = append(p.needed, proofs[i])
 		}
 	}
-	end := verdict(needed)
-	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
-	doc := map[string]any{"ok": end == nil, "offline": offline, "locked": locked, "servers": reports}
-	err = t.show(doc, func() {
-		if m.Dialect == agent.GPARS {
-			t.printRequirements(reports, proofs, end == nil, offline, locked)
-		} else {
-			t.printProofs(proofs, locked)
-		}
-	})
-	return cmp.Or(err, end)
+	p.locked = o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
+	return p, nil
 }
 
 // offlineProofs returns the proofs for servers that are not started. A server passes if ambit knows how to start it.
@@ -147,9 +178,20 @@ func interrupted(ctx context.Context, state string) error {
 	return &failure{code: exitInterrupted, err: errors.New("interrupted; " + state)}
 }
 
-// provingOptions returns the options for verifying servers. Without a progress line, every download is logged.
-func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, error) {
+// provingOptions returns the options for verifying servers. Without a progress line, every download is logged. If quiet
+// is set, a terminal shows each message only once, and does not show the output of the servers, because the refusal of
+// a server contains its last output.
+func (t *terminal) provingOptions(m *manifest.Manifest, quiet bool) (toolserver.Options, error) {
 	o, err := t.serverOptions(m)
+	if quiet && t.interactive() {
+		var said sync.Map // a server may start more than once
+		o.Log = func(alias, line string) {
+			if _, again := said.LoadOrStore(alias+"\x00"+line, true); !again {
+				t.serverLog(alias, line)
+			}
+		}
+		o.Output = func(string, string) {}
+	}
 	if err == nil && t.bar == nil {
 		o.Progress = func(alias, step string) {
 			if strings.HasPrefix(step, "downloading ") {
@@ -160,17 +202,30 @@ func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, err
 	return o, err
 }
 
+// hintedProof is a proof with the tools that the manifest could declare.
+type hintedProof struct {
+	toolserver.Proof
+	proposals []registry.Proposal
+}
+
 // addHints improves the messages and hints of refused servers. If the manifest does not match the lock file, the
-// message describes the difference. If a server was imported without its tools, the hint explains how to add the tools.
-func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
-	for i := range proofs {
-		p := &proofs[i]
+// message describes the difference. If the manifest lacks tools of a server that was never locked, the hint explains how
+// to add them.
+func (t *terminal) addHints(proofs []toolserver.Proof, a *agent.Agent, locks *pack.Lock) []hintedProof {
+	out := each(proofs, func(p toolserver.Proof) hintedProof { return hintedProof{Proof: p} })
+	known, err := catalog.Open(t.home)
+	if err != nil {
+		known = &catalog.Catalog{} // without a catalogue, the proposals come from the server
+	}
+	for i := range out {
+		p := &out[i]
 		s := a.Server(p.Alias)
 		if p.OK || s == nil {
 			continue
 		}
 		r := *p.Refusal
-		if locked := lock.Server(a.ID, p.Alias); locked != nil {
+		locked := locks.Server(a.ID, p.Alias)
+		if locked != nil {
 			declared, was := s.Digest, locked.Package.Digest
 			if s.Transport == agent.StreamableHTTP {
 				declared, was = s.Endpoint, locked.Package.Name
@@ -180,26 +235,13 @@ func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []tool
 				r.Hint = "restore the locked version; or, if you made the change, lock the declared version"
 				r.Command = diag.Command{Verb: "lock"}
 			}
-		}
-		if toolsUnknown(p) {
-			r.Hint = `replace the placeholder in "tools" with these, check each side-effect class ` +
-				"(the server chose them), then run"
-			r.Command = diag.Command{Verb: "lock"}
-			ref, err := pack.Identify(*s)
-			published := err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI)
-			if published && s.Version == importer.UnknownVersion {
-				r.Command.Verb = "lock --update"
-			}
+		} else if p.proposals = lock.Proposals(s, &p.Proof, known); len(p.proposals) > 0 {
+			r.Hint = "to write these tools into the manifest, with side-effect classes for you to check, run"
+			r.Command = diag.Command{Verb: "lock --write-tools"}
 		}
 		p.Refusal = &r
 	}
-	return proofs
-}
-
-// toolsUnknown reports whether the manifest has a placeholder instead of the server's tools. ambit import writes the
-// placeholder.
-func toolsUnknown(p *toolserver.Proof) bool {
-	return slices.Equal(p.Missing, []string{importer.UnknownTool}) && len(p.Unexpected) > 0
+	return out
 }
 
 // verdict returns nil if every server matches its declaration, and errNo if a server does not match. If the only
@@ -230,6 +272,8 @@ type proofReport struct {
 	Protocol      string                   `json:"protocol"`
 	Contained     bool                     `json:"contained"`
 	Warnings      []string                 `json:"warnings"`
+	// Proposals are manifest entries for the unexpected tools of a server that was never locked.
+	Proposals []registry.Proposal `json:"proposals"`
 }
 
 // provenServer is the JSON document for a server in the output of ambit verify.
@@ -247,13 +291,14 @@ type requirementReport struct {
 	Locked   bool   `json:"locked"`
 }
 
-func proofReports(proofs []toolserver.Proof) []proofReport {
-	return each(proofs, func(p toolserver.Proof) proofReport {
+func proofReports(proofs []hintedProof) []proofReport {
+	return each(proofs, func(p hintedProof) proofReport {
 		r := proofReport{
 			Alias: p.Alias, OK: p.OK, PackageDigest: p.Package, Protocol: p.Protocol, Contained: p.Contained,
 			Missing: append([]string{}, p.Missing...), Warnings: append([]string{}, p.Warnings...),
 			Unexpected: append(append([]string{}, p.Unexpected...), p.Twice...),
 			Changed:    append([]pack.Difference{}, p.Changed...),
+			Proposals:  append([]registry.Proposal{}, p.proposals...),
 		}
 		if p.Refusal != nil {
 			r.Error, r.Message = string(p.Refusal.Code), p.Refusal.Message
@@ -264,7 +309,7 @@ func proofReports(proofs []toolserver.Proof) []proofReport {
 
 // printProofs prints the results for the servers of a manifest. If the servers were also compared with a lock file,
 // locked is true.
-func (t *terminal) printProofs(proofs []toolserver.Proof, locked bool) {
+func (t *terminal) printProofs(proofs []hintedProof, locked bool) {
 	bad := 0
 	for _, p := range proofs {
 		bad += btoi(!p.OK)
@@ -282,7 +327,7 @@ func (t *terminal) printProofs(proofs []toolserver.Proof, locked bool) {
 }
 
 // printRequirements prints the results for servers that the agent requires by id.
-func (t *terminal) printRequirements(reports []provenServer, proofs []toolserver.Proof, ok, offline, locked bool) {
+func (t *terminal) printRequirements(reports []provenServer, proofs []hintedProof, ok, offline, locked bool) {
 	for i, r := range reports {
 		p, verdict := proofs[i], r.Version+" from the "+r.From
 		if !offline {
@@ -307,7 +352,7 @@ func (t *terminal) printRequirements(reports []provenServer, proofs []toolserver
 
 // printProof prints the result for one server. If the server does not match its declaration, printProof prints the code
 // of the refusal instead of the given verdict.
-func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optional bool, warnings []string) {
+func (t *terminal) printProof(p hintedProof, asked, verdict string, optional bool, warnings []string) {
 	mark := t.paint(green, "✓")
 	switch {
 	case !p.OK && optional:
@@ -327,7 +372,7 @@ func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optiona
 }
 
 // whyNot prints the differences between a server and its declaration. It also prints the hint of the refusal.
-func (t *terminal) whyNot(p toolserver.Proof) {
+func (t *terminal) whyNot(p hintedProof) {
 	list := func(mark, what string, names []string) {
 		for _, name := range names {
 			what := what + ": " + diag.Quote(name)
@@ -347,21 +392,19 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 	if !p.OK && p.Refusal.Hint != "" {
 		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(p.Refusal.HintFor(t.lastRead)))
 	}
-	if toolsUnknown(&p) {
-		t.toolEntries(p)
-	}
+	t.toolEntries(p.proposals)
 }
 
-// toolEntries prints manifest entries for the tools of a server. The user must check the side-effect classes, because
-// the server chose them.
-func (t *terminal) toolEntries(p toolserver.Proof) {
-	tools := registry.Tools(p.Alias, p.Tools, nil)
-	entries := each(tools, func(tool agent.Tool) string {
+// toolEntries prints manifest entries for the tools of a server. The user must check the side-effect classes.
+func (t *terminal) toolEntries(proposals []registry.Proposal) {
+	entries := each(proposals, func(p registry.Proposal) string {
 		// A struct of strings can always be encoded.
-		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)})
+		entry, _ := json.Marshal(matrix.ToolEntry{Name: p.Name, SideEffectClass: string(p.Class)})
 		return "      " + escapeJSON(string(entry))
 	})
-	t.printf("%s\n", strings.Join(entries, ",\n"))
+	if len(entries) > 0 {
+		t.printf("%s\n", strings.Join(entries, ",\n"))
+	}
 }
 
 // printDifferences prints the differences between servers and the lock file.

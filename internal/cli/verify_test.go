@@ -17,7 +17,7 @@ func TestAddHints(t *testing.T) {
 	npm := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "npx", Args: []string{"notes"}, Version: importer.UnknownVersion}
 	remote := agent.Server{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://b.example/mcp"}
 	lockAgain := "restore the locked version; or, if you made the change, lock the declared version: ambit lock PATH"
-	write := `replace the placeholder in "tools" with these, check each side-effect class (the server chose them), then run: ambit `
+	write := "to write these tools into the manifest, with side-effect classes for you to check, run: ambit lock --write-tools PATH"
 	imported := toolserver.Proof{Missing: []string{importer.UnknownTool}, Unexpected: []string{"list"}}
 	for name, tt := range map[string]struct {
 		server        agent.Server
@@ -30,9 +30,9 @@ func TestAddHints(t *testing.T) {
 		"a package, locked as remote": {file, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: declared sha256:b, locked nothing", lockAgain},
 		"as locked":                   {file, &pack.LockedPackage{Digest: "sha256:b"}, toolserver.Proof{}, "no", hint},
 		"not locked":                  {file, nil, toolserver.Proof{}, "no", hint},
-		"an imported package":         {npm, nil, imported, "no", write + "lock --update PATH"},
-		"an imported file":            {file, nil, imported, "no", write + "lock PATH"},
-		"an imported address":         {remote, nil, imported, "no", write + "lock PATH"},
+		"an imported package":         {npm, nil, imported, "no", write},
+		"an imported file":            {file, nil, imported, "no", write},
+		"an imported address":         {remote, nil, imported, "no", write},
 		"another tool has gone":       {npm, nil, toolserver.Proof{Missing: []string{"list"}, Unexpected: []string{"exec"}}, "no", hint},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAddHints(t *testing.T) {
 			}
 			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
 			before := tt.proof.Refusal
-			if r := addHints([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
+			if r := (&terminal{}).addHints([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
 				t.Errorf("got the message %q and the hint %q", r.Message, r.HintFor(""))
 			}
 			if before.Message != "no" || before.Hint != hint {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	mango "github.com/muesli/mango-cobra"
@@ -13,8 +14,16 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// version is the version of ambit. The build sets it.
-var version = "devel"
+// version is the version of ambit. The Makefile sets it. In a build by "go install", it is the version of the module.
+var version = unversioned
+
+const unversioned = "devel"
+
+func init() {
+	if b, ok := debug.ReadBuildInfo(); ok && version == unversioned && strings.HasPrefix(b.Main.Version, "v") {
+		version = b.Main.Version
+	}
+}
 
 func newVersion(t *terminal) *cobra.Command {
 	return verb("version", exactly(0, "no arguments"), func(context.Context, []string) error {

@@ -24,28 +24,38 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
 
 func newWhy(t *terminal) *cobra.Command {
 	var f callFlags
+	var who identity.Attributes
 	var cmd *cobra.Command
-	cmd = verb("why PATH TOOL", exactly(2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
+	cmd = verb("why PATH [TOOL]", between(1, 2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
 		t.announce(egress.Switches{LoopbackHTTP: f.loopbackHTTP})
 		m, err := t.loadFor(f.development, args[0], "")
 		if err != nil {
 			return err
 		}
-		c, err := f.call(t, args[1])
+		tool, err := toolArgument(m, args[1:])
+		if err != nil {
+			return err
+		}
+		c, err := f.call(t, tool)
 		if err != nil {
 			return err
 		}
 		if !cmd.Flags().Changed("input") {
 			c.Arguments = nil // without --input, check only the tool
 		}
-		v, err := t.why(ctx, m.Remote(), c)
+		if c.Attributes, err = checkedAttributes(&who); err != nil {
+			return err
+		}
+		v, err := t.why(ctx, m.Remote(), c, nil)
 		if err != nil {
 			return err
 		}
@@ -56,8 +66,65 @@ func newWhy(t *terminal) *cobra.Command {
 		return err
 	})
 	f.flags(cmd)
+	attributeFlags(cmd, &who)
 	f.manifestFlag(cmd.Flags())
 	return cmd
+}
+
+// attributeFlags adds flags that describe the caller's credential.
+func attributeFlags(cmd *cobra.Command, who *identity.Attributes) {
+	cmd.Flags().StringSliceVar(&who.Groups, "group", nil, "suppose that the caller is in these `groups`, separated by commas")
+	cmd.Flags().StringVar(&who.Issuer, "issuer", "", "suppose that this OpenID provider issued the caller's token (`URL`)")
+	cmd.Flags().StringVar(&who.ACR, "acr", "", "suppose that the caller's token has this authentication `class`")
+	cmd.Flags().StringSliceVar(&who.AMR, "amr", nil, "suppose that the caller signed in with these `methods`, separated by commas")
+}
+
+func checkedAttributes(who *identity.Attributes) (*identity.Attributes, error) {
+	for _, group := range who.Groups {
+		if !identity.ValidGroup(group) {
+			return nil, usage("write the name as in Group::\"…\" of your policy", "%s is not a valid name for a group",
+				diag.Quote(group))
+		}
+	}
+	return who, nil
+}
+
+// supposeKey supposes the groups of the API key whose principal the caller is, unless flags said how the caller signed
+// in. Without the groups, the answer would be wrong for each real call with that key.
+func (t *terminal) supposeKey(ctx context.Context, b *store.Store, c *call.Call) error {
+	if a := c.Attributes; len(a.Groups) > 0 || len(a.AMR) > 0 || a.Issuer != "" || a.ACR != "" {
+		return nil
+	}
+	keys, err := identity.NewAPIKeys(b.Authority).List(ctx)
+	if err != nil {
+		return missing("", "the API keys cannot be read: %w", err)
+	}
+	var held, named *identity.APIKey
+	for _, k := range keys {
+		slices.Sort(k.Groups)
+		switch principal := cmp.Or(k.Principal, identity.KeyPrincipal(k.ID)); {
+		case keyState(k) != "good":
+		case principal == c.Principal && held != nil && !slices.Equal(held.Groups, k.Groups):
+			return usage("add --group with the groups of one of the keys; to list them, run: ambit key list",
+				"%s has several API keys with different groups", diag.Quote(c.Principal))
+		case principal == c.Principal:
+			held = k
+		case k.Name == c.Principal:
+			named = k
+		}
+	}
+	switch {
+	case held != nil && len(held.Groups) > 0:
+		c.Attributes.Groups = held.Groups
+		t.notef("the API key of %s has the groups %s", diag.Printable(c.Principal),
+			diag.Printable(strings.Join(held.Groups, ", ")))
+	case held == nil && named != nil:
+		principal := cmp.Or(named.Principal, identity.KeyPrincipal(named.ID))
+		t.warnf("%s is the name of an API key; calls with the key have the principal %s", diag.Quote(c.Principal),
+			diag.Printable(principal))
+		t.hintf("for the key, run the command with --as %s", diag.ShellWord(principal))
+	}
+	return nil
 }
 
 // whyVerdict is the answer of "ambit why". Its exported fields form the JSON document that --json prints.
@@ -78,9 +145,9 @@ type openQuestion struct {
 	Hint   string `json:"hint"`
 }
 
-// why determines whether a call would be allowed, without making the call. If the home has a store, earlier calls count
-// towards the limits.
-func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
+// why determines whether a call would be allowed, without making the call. The calls in the store b count towards the
+// limits. If b is nil, why uses the store in the home, if there is one.
+func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call, b *store.Store) (*whyVerdict, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
 		return nil, err
@@ -99,12 +166,19 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	}
 	who := resolved.Agent()
 	tool := toolAsked(who, c.Tool)
-	if _, err := os.Stat(h.State()); err == nil {
-		if o.Store, err = t.openStore(ctx, ""); err != nil {
+	if b == nil {
+		if b, err = t.existingStore(ctx, ""); err != nil {
 			return nil, err
 		}
-		defer o.Store.Close()
-		o.Rules.Grants = grant.Of(o.Store).For(m.Agent().ID)
+		if b != nil {
+			defer b.Close()
+			if err := t.supposeKey(ctx, b, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if b != nil {
+		o.Store, o.Rules.Grants = b, grant.Of(b).For(m.Agent().ID)
 	} else if limited(tool) && len(c.Arguments) > 0 {
 		b, end, err := emptyStore(ctx)
 		if err != nil {
@@ -131,11 +205,30 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	w := openQuestions{t: t, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
 	w.listArgumentChecks(o.Name)
 	if v.Allowed {
-		v.asks = tool.Policy.HumanApproval
+		v.asks = tool.Policy.HumanApproval || o.Operator.Approval.Asks(o.Name, tool)
 		w.checkNeeds()
 		w.listUntried()
 	}
 	return v, nil
+}
+
+// consoleWhy returns a function that explains a call for the console.
+func (t *terminal) consoleWhy(
+	b *store.Store,
+) func(context.Context, *manifest.Manifest, *call.Call) (*console.Verdict, error) {
+	return func(ctx context.Context, m *manifest.Manifest, c *call.Call) (*console.Verdict, error) {
+		v, err := t.why(ctx, m.Remote(), c, b)
+		if err != nil {
+			return nil, err
+		}
+		colour, summary := v.summary()
+		class := map[style]string{green: "allow", yellow: "unknown", boldRed: "deny"}[colour]
+		out := &console.Verdict{Summary: summary, Class: class, Reasons: v.Reasons}
+		for _, u := range v.Unknown {
+			out.Unchecked = append(out.Unchecked, call.Reason{Stage: u.Stage, Detail: u.Detail})
+		}
+		return out, nil
+	}
 }
 
 // emptyStore creates a temporary store, because the gateway cannot check limits without a store.
@@ -153,7 +246,7 @@ func emptyStore(ctx context.Context) (b *store.Store, end func(), err error) {
 
 func limited(t *agent.Tool) bool { return t != nil && (t.Policy.Rate != nil || t.Policy.Spend != nil) }
 
-// toolAsked returns the tool with the given name or URI, or nil. Versions in URIs are ignored.
+// toolAsked returns the tool with the given name, <server>/<tool> or URI, or nil. Versions in URIs are ignored.
 func toolAsked(a *agent.Agent, asked string) *agent.Tool {
 	var bare *agent.Tool
 	for i := range a.Tools {
@@ -169,6 +262,9 @@ func toolAsked(a *agent.Agent, asked string) *agent.Tool {
 		if t.Name == asked {
 			bare = t
 		}
+	}
+	if bare == nil {
+		return gateway.OnServer(a, asked)
 	}
 	return bare
 }
@@ -247,7 +343,7 @@ func (w *openQuestions) listArgumentChecks(name string) {
 		w.verdict.arguments = true
 		w.add(stage, "pass the arguments: --input '{…}'", format, args...)
 	}
-	if w.t.rules(w.t.home).Foresee(w.agent, name, w.tool, w.call.Principal) == policy.Depends {
+	if w.t.rules(w.t.home).Foresee(w.agent, name, w.tool, w.call) == policy.Depends {
 		about("gate", "some rules in your policy depend on the arguments")
 	}
 	if !w.verdict.Allowed {
@@ -291,6 +387,21 @@ func (w *openQuestions) checkNeeds() {
 		}
 	case agent.OnServer:
 		w.checkReferences(source, b.Alias)
+		w.checkSignIn(b.Alias)
+	}
+}
+
+// checkSignIn adds a refusal if the sign-in to the tool's server has ended. If there is no sign-in, it says how to sign
+// in, because only the server knows whether it needs one.
+func (w *openQuestions) checkSignIn(alias string) {
+	for _, gap := range signInGaps(w.t.home, w.m, w.agent) {
+		switch {
+		case gap.server != alias:
+		case gap.ended != nil:
+			w.addRefusal(gap.ended)
+		default:
+			w.add("act", "if the server needs a sign-in, run: "+gap.command, "there is no sign-in for server %s", alias)
+		}
 	}
 }
 
@@ -328,17 +439,15 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 		if w.agent.Dialect == agent.GPARS && s.Alias != alias {
 			continue
 		}
-		for _, set := range slices.Concat(s.Env, s.Headers) {
-			for _, ref := range set.Refs {
-				if _, ok := lookup(ref); ok || slices.Contains(seen, ref) {
-					continue
-				}
-				seen = append(seen, ref)
-				r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, which is not set", s.Alias, ref)
-				r.Hint = fmt.Sprintf("run: ambit secret set %s %s; or set the environment variable %s",
-					diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
-				w.addRefusal(r)
+		for _, ref := range s.Refs() {
+			if _, ok := lookup(ref); ok || slices.Contains(seen, ref) {
+				continue
 			}
+			seen = append(seen, ref)
+			r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, which is not set", s.Alias, ref)
+			r.Hint = fmt.Sprintf("run: ambit secret set %s %s; or set the environment variable %s",
+				diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
+			w.addRefusal(r)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,12 @@ import (
 
 type workerFlags struct {
 	store       string
+	folders     []string
 	concurrency int
 	grace       time.Duration
 	production  bool
 	isolation   isolationFlag
+	logFormat   string
 }
 
 func newWorker(t *terminal) *cobra.Command {
@@ -31,12 +34,15 @@ func newWorker(t *terminal) *cobra.Command {
 		return t.worker(ctx, &f)
 	})
 	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`")
+	cmd.Flags().StringArrayVar(&f.folders, "agents", nil,
+		"a `folder` of programs; can be repeated (default agents/ in AMBIT_HOME)")
 	cmd.Flags().IntVar(&f.concurrency, "concurrency", runtime.NumCPU(),
 		"how many dispatches run at the same time (`N`)")
 	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second,
 		"how much `time` running dispatches have to finish at shutdown")
 	cmd.Flags().BoolVar(&f.production, "production", false, "refuse settings that are safe only for development")
 	f.isolation.flag(cmd)
+	logFlag(cmd, &f.logFormat)
 	return cmd
 }
 
@@ -48,10 +54,17 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	case f.concurrency < 1:
 		return usage("use 1 or more", "--concurrency cannot be %d", f.concurrency)
 	}
+	folders, err := agentFolders(t.home, f.folders...)
+	if err != nil {
+		return err
+	}
 	if f.production {
 		if err := fitForProduction(f.store); err != nil {
 			return err
 		}
+	}
+	if err := t.startLog(f.logFormat); err != nil {
+		return err
 	}
 	o, err := t.hostOptions(development{isolation: f.isolation}, f.production)
 	if err != nil {
@@ -72,18 +85,18 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
 	programs := new(daemon.Served)
-	d, err := t.programDaemon(o, programs)
+	d, err := t.programDaemon(o, folders, programs)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	names := t.programNames(d)
 	if len(names) == 0 {
-		return no("put a program's folder into the folder agents/ in AMBIT_HOME or COVENANT_HOME",
-			"no program on this machine takes tasks")
+		return no("put a program's folder into one of these folders, or name another folder with --agents",
+			"no program in %s takes tasks", strings.Join(folders, ", "))
 	}
 	queue, err := dispatch.Open(ctx, dispatch.Options{
-		Store: b, URL: f.store, Gateways: programs, Concurrency: f.concurrency, Log: t.logf,
+		Store: b, URL: f.store, Gateways: programs, Concurrency: f.concurrency, Log: t.troublef,
 	})
 	if err != nil {
 		return err
@@ -96,6 +109,10 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 		t.printf("%s dispatches for %s, %d at a time\n", t.paint(green, "taking"), what, f.concurrency)
 		err = t.flush()
 	}
+	if t.logsElsewhere() {
+		address, _ := withoutPassword(f.store)
+		t.logf("ambit %s takes dispatches for %s, with the store at %s", version, strings.Join(names, ", "), address)
+	}
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -105,7 +122,7 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 			t.reload(ctx, d)
 			t.programNames(d)
 			if err := queue.Reload(ctx); err != nil {
-				t.logf("the queue could not be notified: %v", err)
+				t.troublef("the queue could not be notified: %v", err)
 			}
 		}
 	}
@@ -114,16 +131,18 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 
 var errNoProgram = errors.New("the agent is not a program that takes tasks")
 
-// programDaemon returns a daemon that runs the programs of this machine for a worker. The daemon does not listen for
+// programDaemon returns a daemon that runs the programs in the folders for a worker. The daemon does not listen for
 // requests.
-func (t *terminal) programDaemon(o host.Options, programs *daemon.Served) (*daemon.Daemon, error) {
+func (t *terminal) programDaemon(
+	o host.Options, folders []string, programs *daemon.Served,
+) (*daemon.Daemon, error) {
 	hosting := &daemon.Hosting{
 		Host: o, HTTP: front.HTTPOptions{Keys: o.Store.Keys}, Metrics: daemon.NewMetrics(),
-		Log: func(agent, _, line string) { t.serverLog(agent, line) },
+		Log: func(agent, alias, line string) { logLine(t.log, line, "agent", agent, "source", alias) },
 	}
 	return daemon.New(daemon.Options{
-		Folders: programFolders(o.Home), Start: hosting.Start, Journal: o.Store.Journal,
-		Served: programs, Log: t.logf,
+		Folders: folders, Start: hosting.Start, Journal: o.Store.Journal,
+		Served: programs, Log: t.troublef,
 		Grace: 24 * time.Hour, // a replaced program can finish its running dispatches
 		CanRun: func(m *manifest.Manifest) error {
 			if !dispatch.TakesIntents(m.Agent()) {
@@ -141,7 +160,7 @@ func (t *terminal) programNames(d *daemon.Daemon) (names []string) {
 		case c.State != daemon.Rejected:
 			names = append(names, c.Name)
 		case c.Error != errNoProgram.Error():
-			t.logf("%s cannot be used: %s", c.Name, c.Error)
+			t.troublef("%s cannot be used: %s", c.Name, c.Error)
 		}
 	}
 	slices.Sort(names)
@@ -155,11 +174,11 @@ func (t *terminal) openQueue(ctx context.Context, s *serveFlags, o *host.Options
 		return nil, usage("use 1 or more", "--concurrency cannot be %d", s.concurrency)
 	}
 	options := dispatch.Options{
-		Store: o.Store, URL: s.store, Gateways: s.Served, Concurrency: s.concurrency, Daemon: true, Log: t.logf,
+		Store: o.Store, URL: s.store, Gateways: s.Served, Concurrency: s.concurrency, Daemon: true, Log: t.troublef,
 	}
 	if s.store != "" && !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {
-			t.logf("dispatches are left to workers, because this machine cannot isolate programs: %v", err)
+			t.troublef("dispatches are left to workers, because this machine cannot isolate programs: %v", err)
 			options.Gateways = nil
 		}
 	}

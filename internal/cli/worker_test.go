@@ -92,11 +92,30 @@ func TestWorker(t *testing.T) {
 		if !strings.Contains(out, `"text": "hello high"`) {
 			t.Error(out)
 		}
-		if !strings.Contains(p.output(), "[echo] thinking") {
+		if !strings.Contains(p.output(), "msg=thinking agent=echo") {
 			t.Errorf("the output of the worker is %q", p.output())
 		}
 		p.stop()
 	})
+}
+
+// A worker takes tasks for the programs in the folders that --agents names.
+func TestWorkerAgents(t *testing.T) {
+	onPostgres(t, func(t *testing.T, url string) {
+		h := newProgramHome(t)
+		h.store = url
+		h.program("echo", "off", "answer(i['text'])")
+		t.Setenv("COVENANT_HOME", "")
+		p := h.worker("--agents", filepath.Join(h.dir, "agents"))
+		t.Setenv("COVENANT_HOME", h.dir) // only for the process that dispatches
+		if out, _ := h.dispatch(0, "echo", "hello", "--json"); !strings.Contains(out, `"text": "hello"`) {
+			t.Error(out)
+		}
+		p.stop()
+	})
+	if out, stderr := exitsWith(t, 2, "worker", "--store", "postgres://nowhere.invalid/x", "--agents", "nosuch"); !strings.Contains(stderr, "there is no folder nosuch") {
+		t.Errorf("a missing folder: %s%s", out, stderr)
+	}
 }
 
 // After a reload, a worker runs dispatches to new programs, and running dispatches continue.
@@ -112,7 +131,7 @@ func TestWorkerReload(t *testing.T) {
 			cli.Run(t.Context(), []string{"dispatch", "slow@local", "x", "--json", "--store", url}, strings.NewReader(""), &out, &errOut)
 			slow <- out.String() + errOut.String()
 		}()
-		p.waitFor("[slow] begun")
+		p.waitFor("msg=begun agent=slow")
 		h.program("later", "off", "answer('later')")
 		if err := os.Rename(filepath.Join(h.dir, "agents", "slow", "agent.toml"), filepath.Join(h.dir, "agents", "slow", "gone")); err != nil {
 			t.Fatal(err)
@@ -156,7 +175,7 @@ func TestWorkersOfADaemon(t *testing.T) {
 				t.Fatal(text)
 			}
 		}
-		if !strings.Contains(text, `"later"`) || strings.Count(p.output(), "[echo] thinking") != 2 {
+		if !strings.Contains(text, `"later"`) || strings.Count(p.output(), "msg=thinking agent=echo") != 2 {
 			t.Errorf("got %s; the output of the worker is %q", text, p.output())
 		}
 	})
