@@ -113,7 +113,7 @@ $(BUILT): tools/go.mod tools/go.sum | setup
 	@$(HASTE) $(GO) build -C tools -buildvcs=false -ldflags '-s -w' -o ../$(TOOLS)/ tool
 	@touch $@
 
-beside: setup ## compare the table of secret rules, and its findings, with gitleaks
+beside: setup ## compare the findings of the secret scan with gitleaks
 	$(GO) vet -C $(GITLEAKS) -tags prove ./...
 	$(GO) test -C $(GITLEAKS) -vet=off $(CI_TESTS) $(TESTFLAGS) ./...
 
@@ -127,7 +127,7 @@ bench: setup build ## run the benchmarks in bench/, some of them side by side wi
 prove: setup modules lint cross fuzz ## checks too slow for every run: all platforms, fuzzing, long tests, benchmarks
 	$(GOTEST) -tags prove -timeout 90m $(TESTED)
 	cd bench && $(GOTEST) -tags prove -timeout 5m ./...
-	cd tools && $(GOTEST) -tags prove -timeout 30m ./...
+	cd tools && $(GOTEST) -tags prove -timeout 60m ./...
 	@$(MAKE) --no-print-directory beside TESTFLAGS='-tags prove -timeout 30m'
 	@$(MAKE) --no-print-directory bench
 
@@ -143,7 +143,7 @@ modules:
 	$(GO) mod download
 	$(GO) mod download -C $(GITLEAKS)
 
-release: setup modules ## build what is published into dist/: binaries for every platform, digests, SBOM, licences
+release: setup modules ## build what is published into dist/: binaries, npm, Debian and OCI packages, digests, SBOM, licences
 	@$(GO) build -C tools -buildvcs=false -o ../$(TOOLS)/ ./release
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
 		$(TOOLS)/release -version $(VERSION) -o dist $(PLATFORMS)

@@ -1,5 +1,6 @@
 // Command release builds a release. A release consists of a binary for every platform, the digests of the files, a
-// bill of materials, and the licences of all third-party code.
+// bill of materials, and the licences of all third-party code. The same binaries are also packed for npm, as Debian
+// packages, and as an OCI image layout. The manual and the shell completions come from the binary itself.
 //
 //	bin/tools/release -version v1.2.3 -o dist linux/amd64 darwin/arm64 …
 //
@@ -72,10 +73,8 @@ func run(version, out string, platforms []string) error {
 	if err != nil {
 		return err
 	}
-	for _, folder := range []string{".", gitleaks} {
-		if _, err := env.run("-C", folder, "mod", "verify"); err != nil {
-			return err
-		}
+	if _, err := env.run("mod", "verify"); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
@@ -101,13 +100,21 @@ func run(version, out string, platforms []string) error {
 func publish(env environment, version, out string, platforms []string, made time.Time) error {
 	var files []string
 	in := map[string]*linkedModule{}
+	built := map[string]string{}
+	var binaries []binary
 	var goVersion string
 	for _, p := range platforms {
 		name, err := build(env, version, out, p)
 		if err != nil {
 			return err
 		}
-		files = append(files, name)
+		files, built[p] = append(files, name), name
+		body, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil {
+			return err
+		}
+		system, arch, _ := strings.Cut(p, "/")
+		binaries = append(binaries, binary{system: system, arch: arch, body: body})
 		info, err := buildinfo.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			return err
@@ -146,14 +153,32 @@ func publish(env environment, version, out string, platforms []string, made time
 	if err != nil {
 		return err
 	}
-	texts := map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": licences(version, string(own), parts)}
+	terms := licences(version, string(own), parts)
+	texts := map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": terms}
 	for name, text := range texts {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}
 		files = append(files, name)
 	}
-	return writeSums(out, files)
+	temp, err := os.MkdirTemp("", "ambit-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	run, err := forThisMachine(env, version, out, built, temp)
+	if err != nil {
+		return err
+	}
+	c, err := contentsOf(run, version, terms, made)
+	if err != nil {
+		return err
+	}
+	packages, err := c.write(out, binaries)
+	if err != nil {
+		return err
+	}
+	return writeSums(out, append(files, packages...))
 }
 
 // checkCommitted returns an error if the working tree has uncommitted files. It accepts any version that ends in

@@ -21,11 +21,6 @@ import (
 // this test, a missing licence is noticed before the next release.
 func TestEveryPartHasALicence(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	// A build does not need gitleaks, so Go's cache may not contain it.
-	download := exec.Command("go", "-C", gitleaks, "mod", "download", "github.com/zricethezav/gitleaks/v8")
-	if out, err := download.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	env, err := goEnvironment()
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +59,7 @@ func TestEveryPartHasALicence(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"internal/gateway/guard/secret/gitleaks.json.gz MIT",
-		"internal/gateway/guard/pii/phones.json.gz MIT", "internal/gateway/guard/pii/phones.json.gz Apache-2.0",
+		"internal/gateway/guard/pii/phones.txt MIT", "internal/gateway/guard/pii/phones.txt Apache-2.0",
 		"internal/gateway/guard/view/confusables.txt.gz Unicode-3.0",
 	}; !slices.Equal(named, want) {
 		t.Errorf("the tables' licences are %q, want %q", named, want)

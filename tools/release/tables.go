@@ -24,21 +24,13 @@ type table struct {
 const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another
 form, under the UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
-const (
-	guard = "internal/gateway/guard/"
-	// gitleaks is the folder of a separate Go module. A build of ambit does not need that module.
-	gitleaks = "bench/gitleaks"
-)
+const guard = "internal/gateway/guard/"
 
 // tables returns all tables. The source of the phone numbers, libphonenumber, has the same licence as ambit. The
 // caller passes the text of that licence.
 func tables(own string) []table {
 	return []table{
-		{
-			file: guard + "secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks,
-			part: "config/gitleaks.toml",
-		},
-		{file: guard + "pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
+		{file: guard + "pii/phones.txt", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
 		{
 			file: guard + "view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
 			from: "pkg:generic/confusables.txt@17.0.0?download_url=" +
