@@ -1,4 +1,4 @@
-package main
+package gitleaks
 
 import (
 	"go/build"

@@ -41,6 +41,7 @@ type daemon struct {
 	cmd    *exec.Cmd
 	url    string
 	bearer string
+	link   string        // signs a person in to the console
 	up     time.Duration // from the start of the process until it listens
 	ready  time.Duration // from the start of the process until all agents are ready
 	client *http.Client
@@ -80,12 +81,13 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	var is struct {
 		URL     string `json:"url"`
 		KeyFile string `json:"key_file"`
+		Console string `json:"console"`
 	}
 	err = json.Unmarshal([]byte(line), &is)
 	if err == nil {
 		var secret []byte
 		secret, err = os.ReadFile(is.KeyFile)
-		d.url, d.bearer = is.URL, strings.TrimSpace(string(secret))
+		d.url, d.bearer, d.link = is.URL, strings.TrimSpace(string(secret)), is.Console
 	}
 	if err == nil {
 		err = d.wait(ctx, want)

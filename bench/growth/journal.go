@@ -38,7 +38,7 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 	}
 	have := 0
 	for _, n := range sizes {
-		if err := fill(ctx, where, have, n); err != nil {
+		if err := fill(ctx, where, have, n, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
 			return chart.Chart{}, err
 		}
 		have = n
@@ -104,14 +104,13 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 // rare is the tool of the first record only. The principal of that record contains it too.
 const rare = "used_once"
 
-// fill adds records to the journal until it contains the wanted number. Their times are one second apart.
-func fill(ctx context.Context, where home.Home, have, want int) (err error) {
+// fill adds records to the journal until it contains the wanted number. Their times are one second apart, from start on.
+func fill(ctx context.Context, where home.Home, have, want int, start time.Time) (err error) {
 	b, err := store.Open(ctx, where, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for from := have; from < want; from += batch {
 		err := b.DB.Write(ctx, func(tx state.Tx) error {
 			for i := from; i < min(from+batch, want); i++ {

@@ -70,3 +70,29 @@ func TestJournal(t *testing.T) {
 		}
 	}
 }
+
+// TestConsole checks that every page of the console is measured.
+func TestConsole(t *testing.T) {
+	t.Setenv(envAmbit, "1")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub, err := newStub()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stub.close()
+	c, err := growConsole(t.Context(), &setup{ambit: self, dir: t.TempDir(), stub: stub}, sizes{300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range c.Panels {
+		for _, l := range p.Lines {
+			if len(l.Points) != 1 || l.Points[0][1] <= 0 || p.Unit == "kB" && l.Points[0][1] > 50 {
+				t.Errorf("%s has the points %v", l.Name, l.Points)
+			}
+		}
+	}
+}

@@ -67,16 +67,24 @@ type part struct {
 
 func main() {
 	agents, tools, clients, records := sizes{10, 100, 1000}, sizes{100, 1000, 10000}, sizes{1, 32, 500}, sizes{10_000, 100_000, 1_000_000, 5_000_000}
+	shown := sizes{10_000, 100_000, 1_000_000}
 	flag.Var(&agents, "agents", "numbers of `agents` in one daemon")
 	flag.Var(&tools, "tools", "numbers of `tools` in one agent")
 	flag.Var(&clients, "clients", "numbers of concurrent `clients`")
 	flag.Var(&records, "journal", "numbers of `records` in the journal")
+	flag.Var(&shown, "console", "numbers of `records` in the journal that the console shows")
 	span := flag.Duration("span", 4*time.Second, "how long clients call at once")
-	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal")
+	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal, console")
 	out := flag.String("o", "bench/results/growth.json", "the output file; it keeps the results of parts that were not run")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
-	parts := []part{{"agents", &agents, growAgents}, {"tools", &tools, growTools}, {"clients", &clients, growClients}, {"journal", &records, growJournal}}
+	parts := []part{
+		{"agents", &agents, growAgents},
+		{"tools", &tools, growTools},
+		{"clients", &clients, growClients},
+		{"journal", &records, growJournal},
+		{"console", &shown, growConsole},
+	}
 	if err := run(*ambit, *only, *out, *span, parts); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

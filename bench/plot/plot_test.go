@@ -42,10 +42,10 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("growth.json", string(growth))
-	write("door.txt", "way  p50\nambit  1\n")
-	page := write("page.md", "# Words\n<!-- bench things -->\nold\n<!-- /bench -->\nmore\n<!-- bench door -->\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n")
+	write("gateway.txt", "way  p50\nambit  1\n")
+	page := write("page.md", "# Words\n<!-- bench things -->\nold\n<!-- /bench -->\nmore\n<!-- bench gateway -->\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n")
 	want := "# Words\n<!-- bench things -->\n`bench/run growth -only things`\n\n| things | slow & <big>, ms | flat, MiB |\n|---:|---:|---:|\n| 10 | 15.0 | 3.00 |\n| 100 | 150 | 4.00 |\n| 1000 | 1500 | 5.00 |\n<!-- /bench -->\nmore\n" +
-		"<!-- bench door -->\n```text\nway  p50\nambit  1\n```\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n"
+		"<!-- bench gateway -->\n```text\nway  p50\nambit  1\n```\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n"
 	for range 2 { // a second run changes nothing
 		if err := run(dir, page, dir); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ const (
 	below         = 46.0         // the space between a panel and its legend
 )
 
-// The colours can be told apart on white and on black, and by colour-blind readers. Lines also differ in their
+// The colours can be distinguished on white and on black, and by colour-blind readers. Lines also differ in their
 // dashes.
 var (
 	colours = []string{"#3b82c4", "#d9822b", "#2f9e77", "#c2569b", "#8a7f2e", "#6a5acd", "#b8443a", "#5f6b73"}

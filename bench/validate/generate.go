@@ -55,7 +55,7 @@ func tools(rnd *rand.Rand, n int) []object {
 	for i := range n {
 		out = append(out, object{
 			"name":              fmt.Sprintf("%s_%d", verbs[rnd.IntN(len(verbs))], i),
-			"description":       "Does one thing with a file, a record or a page, and says what it did.",
+			"description":       "Does one thing with a file, a record or a page, and reports the result.",
 			"side_effect_class": classes[rnd.IntN(len(classes))],
 		})
 	}

@@ -1,7 +1,7 @@
-// Command door compares the cost of a tool call in three cases: directly to the server, through
+// Command gateway compares the cost of a tool call in three cases: directly to the server, through
 // httputil.ReverseProxy, and through ambit with journal and guardrails.
 //
-//	make build && bench/run door
+//	make build && bench/run gateway
 //
 // Server and client use the official Go SDK, and the server has one tool. Client, server, proxy and ambit are
 // separate processes, because the kernel measures CPU time and memory for each process. The columns CPU and RSS
@@ -29,7 +29,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/bench/door/middle"
+	"github.com/ambit-run/ambit/bench/gateway/middle"
 )
 
 func main() {

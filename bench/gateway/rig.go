@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/bench/door/middle"
+	"github.com/ambit-run/ambit/bench/gateway/middle"
 )
 
 // way is one path from the client to the tool.
@@ -89,7 +89,7 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 // the same binary share code addresses, which helps branch prediction and caches.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
-	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./door/"+name).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./gateway/"+name).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("building %s: %w: %.500s", name, err, out)
 	}
@@ -99,7 +99,7 @@ func (r *rig) compile(ctx context.Context, name string) (string, error) {
 const floor = "ReverseProxy"
 
 func build(ctx context.Context, ambit, before string) (*rig, error) {
-	dir, err := os.MkdirTemp("", "door-")
+	dir, err := os.MkdirTemp("", "gateway-")
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/bench/door/middle"
+	"github.com/ambit-run/ambit/bench/gateway/middle"
 )
 
 func main() {

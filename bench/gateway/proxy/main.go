@@ -8,7 +8,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/ambit-run/ambit/bench/door/middle"
+	"github.com/ambit-run/ambit/bench/gateway/middle"
 )
 
 func main() {

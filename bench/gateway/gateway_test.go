@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/bench/door/middle"
+	"github.com/ambit-run/ambit/bench/gateway/middle"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
@@ -25,17 +25,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// BenchmarkDoor is meant for profiling. It runs the complete gateway in this process, between a plain HTTP client and
+// BenchmarkGateway is meant for profiling. It runs the complete gateway in this process, between a plain HTTP client and
 // a cheap tool server.
-func BenchmarkDoor(b *testing.B) {
+func BenchmarkGateway(b *testing.B) {
 	for _, way := range []string{"read", "write"} {
 		for _, size := range sizes {
-			b.Run(fmt.Sprintf("%s/%d", way, size), func(b *testing.B) { benchDoor(b, way, size) })
+			b.Run(fmt.Sprintf("%s/%d", way, size), func(b *testing.B) { benchGateway(b, way, size) })
 		}
 	}
 }
 
-func benchDoor(b *testing.B, way string, size int) {
+func benchGateway(b *testing.B, way string, size int) {
 	s := middle.Echo()
 	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true})
 	text := strings.Repeat("x", size)

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/bench/cpu"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+)
+
+// candidate is a text and the CPU time of its scan.
+type candidate struct {
+	parts []string
+	cost  float64 // nanoseconds per byte
+}
+
+// size is the size of the texts in the search for slow ones. keep is how many texts survive a round.
+const (
+	size = 64 << 10
+	keep = 50
+)
+
+// worst searches for the text whose scan takes the most CPU time. It generates texts from the words that the scan looks
+// for, measures them, and varies the slowest ones. It prints the CPU time per byte, compared with prose of the same
+// size.
+func worst(project string, seed uint64, inputs int) error {
+	kinds, err := texts(project)
+	if err != nil {
+		return err
+	}
+	words, err := fragments(project)
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(seed, seed))
+	scan := func(text []byte, times int) float64 {
+		best := 0.0
+		for range times {
+			start, n := cpu.Used(), 0
+			for n < 2 || cpu.Used()-start < 100_000 {
+				guard.Scan(text)
+				n++
+			}
+			if cost := float64(cpu.Used()-start) / float64(n) / float64(len(text)); best == 0 || cost < best {
+				best = cost
+			}
+		}
+		return best
+	}
+	plain := usual(kinds["prose"])
+	var best []candidate
+	for tried := 0; tried < inputs; {
+		next := slices.Clone(best)
+		for range min(1_000, inputs-tried) {
+			tried++
+			var c candidate
+			if len(best) == 0 || r.IntN(4) == 0 {
+				for range 1 + r.IntN(6) {
+					c.parts = append(c.parts, words[r.IntN(len(words))])
+				}
+			} else {
+				c.parts = vary(r, best[r.IntN(len(best))].parts, best[r.IntN(len(best))].parts, words)
+			}
+			c.cost = scan(fill([]byte(strings.Join(c.parts, "")), size), 1)
+			next = append(next, c)
+		}
+		slices.SortFunc(next, func(a, b candidate) int {
+			if a.cost > b.cost {
+				return -1
+			}
+			return 1
+		})
+		best = next[:min(keep, len(next))]
+	}
+	// The machine does other work, too: measure the slowest texts again.
+	for i := range best {
+		best[i].cost = scan(fill([]byte(strings.Join(best[i].parts, "")), size), 20)
+	}
+	slow := slices.MaxFunc(best, func(a, b candidate) int {
+		if a.cost < b.cost {
+			return -1
+		}
+		return 1
+	})
+	fmt.Printf("\nslowest of %d texts of %d bytes: %.1f ns/byte (%.0f MB/s), prose %.1f ns/byte: %.1f times prose\n", inputs, size,
+		slow.cost, 1e3/slow.cost, plain, slow.cost/plain)
+	fmt.Printf("its parts: %q\n", slow.parts)
+	return nil
+}
+
+// usual returns the CPU time per byte of a scan of prose, the best of several rounds. A round scans many texts, as a
+// gateway does, so the processor has not learned the branches of one of them.
+func usual(prose []byte) (best float64) {
+	prose = fill(prose, 32*size)
+	for range 10 {
+		start := cpu.Used()
+		for at := 0; at+size <= len(prose); at += size {
+			guard.Scan(prose[at : at+size])
+		}
+		if cost := float64(cpu.Used()-start) / float64(len(prose)); best == 0 || cost < best {
+			best = cost
+		}
+	}
+	return best
+}
+
+// vary changes, adds, drops or repeats a part, or joins two texts.
+func vary(r *rand.Rand, a, b, words []string) []string {
+	out := slices.Clone(a)
+	at := r.IntN(len(out))
+	switch r.IntN(5) {
+	case 0:
+		out[at] = words[r.IntN(len(words))]
+	case 1:
+		out = slices.Insert(out, at, words[r.IntN(len(words))])
+	case 2:
+		if len(out) > 1 {
+			out = slices.Delete(out, at, at+1)
+		}
+	case 3:
+		out = slices.Insert(out, at, out[at])
+	default:
+		out = append(out[:at], b[r.IntN(len(b)):]...)
+		if len(out) == 0 {
+			out = slices.Clone(b)
+		}
+	}
+	return out[:min(len(out), 40)]
+}
+
+// fragments returns the literals of the formats, and other texts that a scan looks at.
+func fragments(project string) ([]string, error) {
+	list, err := os.ReadFile(project + "/internal/gateway/guard/secret/formats.txt")
+	if err != nil {
+		return nil, err
+	}
+	words := []string{
+		"password", "pwd", "secret", "token", "key", "api_key", "auth", "authorization", "bearer ", "Basic ", "cookie: ", "sig=",
+		"://", "curl ", " -u ", "kind: secret", "data:", "-----BEGIN ", "PRIVATE KEY-----", "PuTTY-User-Key-File", "credential",
+		"=", ": ", "\"", "'", "`", ">", "<", ",", ";", "&", "|", "\n", " ", "\\n", "\\u0041", "%41", "%2541", "&#65;", "\u200b", "а", "ｇ",
+		"a", "A", "0", "Zk3vT9wQ", "9f8e7d6c", "QUFBQUFB", "eyJhbGciOiJIUzI1NiJ9.", "/", "-", "_", ".", "value", "[secret:",
+	}
+	literals := regexp.MustCompile(`[A-Za-z0-9_.-]{3,}`)
+	for line := range strings.Lines(string(list)) {
+		if id, expression, ok := strings.Cut(line, "\t"); ok && id != "" {
+			words = append(words, literals.FindAllString(strings.ReplaceAll(expression, "\\", ""), -1)...)
+		}
+	}
+	return words, nil
+}
