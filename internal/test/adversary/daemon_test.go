@@ -197,7 +197,7 @@ func TestLogIsTheDaemonsOwn(t *testing.T) {
 	d := w.serve()
 	d.send("POST", "/api/v1/agents/poisoned/call", `{"tool":"look"}`, nil)
 	d.send("POST", "/api/v1/agents/poisoned/call", `{"tool":"look\nforged line\u001b[2J"}`, nil)
-	d.send("GET", "/api/v1/agents/x%0Aforged%20line%1B", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer nobody\u009b") })
+	d.send("GET", "/api/v1/agents/x%0Aforged%20line%1B", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer unknown\u009b") })
 	log := d.log.String()
 	if r := harm(log); r != 0 {
 		t.Errorf("the log contains %U: %q", r, around(log, r))

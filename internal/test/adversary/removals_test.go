@@ -1,17 +1,5 @@
 package adversary
 
-// removal describes how to remove one mechanism: TestWithoutItsMechanism replaces a text in a file, and then
-// the promise's own test must fail.
-type removal struct {
-	id   string // the promise in docs/threat-model.md
-	file string
-	old  string
-	new  string
-	// pkg and test identify the test that must fail; the document names the same test.
-	pkg  string
-	test string
-}
-
 // removals lists the mechanisms that TestWithoutItsMechanism removes one after the other. Every promise has at
 // least one removal. The text of each removal occurs exactly once in its file.
 var removals = []removal{
@@ -21,11 +9,11 @@ var removals = []removal{
 	{"P04", "internal/gateway/gate/gate.go", `case len(required) > 0:`, `case false:`, "./internal/gateway/gate", "TestCapabilities"},
 	{"P05", "internal/gateway/policy/policy.go", `out.broken = append(out.broken, failure{one, describeError(e.Message)})`, `_ = one`, "./internal/gateway/policy", "TestCases"},
 	{"P06", "internal/gateway/intend.go", `if stopped = gateStage(g, state.Within(ctx, tx), p); stopped != nil {`, `if false {`, "./internal/gateway", "TestRevokedOnTheWay"},
-	{"P07", "internal/gateway/grant/grant.go", `g.Changed = revoked == 0 && !v.Has(r.Kind, r.ID, r.Content)`, `_, _ = v, r`, "./internal/gateway/grant", "TestChanged"},
+	{"P07", "internal/gateway/grant/grant.go", `g.Changed = revoked == 0 && !v.Has(g.row())`, `_ = v`, "./internal/gateway/grant", "TestChanged"},
 	{"P08", "internal/exec/memory/memory.go", `name, err := json.Marshal([]string{agentID, id})`, `name, err := json.Marshal([]string{id})`, "./internal/exec/memory", "TestMoved"},
-	{"P09", "internal/gateway/guard/output.go", `matches, err := o.scan(out)`, `matches, err := []secret.Match(nil), error(nil)`, "./internal/gateway/guard", "TestSecretsAreRedactedWhereverTheyAre"},
+	{"P09", "internal/gateway/guard/output.go", `matches, cut := o.scan(out)`, `matches, cut := o.scan(nil)`, "./internal/gateway/guard", "TestSecretsAreRedactedWhereverTheyAre"},
 	{"P10", "internal/gateway/guard/output.go", `values[i] = secret.Value{Name: label(k.Name), Secret: k.Value}`, `values[i] = secret.Value{Name: label(k.Name), Secret: "another value of some length"}`, "./internal/gateway/guard", "TestKnownCredentialsAreFoundInEveryForm"},
-	{"P11", "internal/gateway/guard/deny/deny.go", `if !view.ASCII(text) && l.normal.Normal(text) {`, `if false && l.normal.Normal(text) {`, "./internal/gateway/guard/deny", "TestEvasions"},
+	{"P11", "internal/gateway/guard/deny/deny.go", `if view.ASCII(text) || !l.normal.Normal(text) {`, `if true || !l.normal.Normal(text) {`, "./internal/gateway/guard/deny", "TestEvasions"},
 	{"P12", "internal/exec/credential/secret.go", `if !slot.Covers(host) {`, `if false {`, "./internal/exec/credential", "TestAudience"},
 	{"P13", "internal/exec/credential/secret.go", `if !s.allows(host) {`, `if false {`, "./internal/exec/credential", "TestSealedAudience"},
 	{"P14", "internal/exec/credential/source.go", `if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {`, `if false {`, "./internal/exec/credential", "TestOursIsNotTheirs"},
@@ -39,7 +27,7 @@ var removals = []removal{
 `, `		req.Body = io.NopCloser(bytes.NewReader(body))
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 `, "./internal/exec/mcpwire", "TestHTTP2NeverSendsTwice"},
-	{"P21", "internal/gateway/egress/network.go", `err != nil || canonical != host {`, `err != nil || canonical == "" {`, "./internal/gateway/egress", "TestProxyWantsTLS"},
+	{"P21", "internal/gateway/egress/network.go", `err != nil || canonical != host {`, `err != nil || canonical == "" {`, "./internal/gateway/egress", "TestProxyRequiresTLS"},
 	{"P22", "internal/gateway/egress/network.go", `if p.Mode == ModeAllowlist && !agent.Covers(p.Hosts, name) ||`, `if false && !agent.Covers(p.Hosts, name) ||`, "./internal/gateway/egress", "TestProxyRefuses"},
 	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
 	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
@@ -51,7 +39,7 @@ var removals = []removal{
 	{"P30", "internal/store/journal/wal/wal.go", `	if err == nil {
 		err = w.sync(w.file)
 	}`, ``, "./internal/store/journal/wal", "TestFailedSync"},
-	{"P31", "internal/gateway/approval/approval.go", `return q.State == Approved && v.Has(row.Kind, row.ID, row.Content)`, `return row.ID != "" && v != nil`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
+	{"P31", "internal/gateway/approval/approval.go", `return q.State == Approved && v.Has(q.row())`, `return v != nil`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
 	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
 	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/test/adversary", "TestEveryPathKnowsItsHost"},
 	{"P33", "internal/serve/daemon/shield.go", `case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
@@ -70,7 +58,7 @@ var removals = []removal{
 	{"P44", "internal/store/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/store/backup", "TestHostileBackups"},
 	{"P45", "internal/manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./internal/test/adversary", "TestNothingDrivesTheTerminal"},
-	{"P47", "internal/cli/servers.go", `	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))`, `	t.err.Write([]byte(diag.Printable(alias) + line + "\n"))`, "./internal/test/adversary", "TestLogIsTheDaemonsOwn"},
+	{"P47", "internal/cli/log.go", `	log.Log(context.Background(), level, line, attributes...)`, `	os.Stderr.WriteString(level.String() + " " + line + "\n")`, "./internal/test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./internal/test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
 	{"P50", "internal/serve/console/session.go", `if good, err = c.o.SingleUse.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
@@ -92,9 +80,12 @@ var removals = []removal{
 	{"P57", "internal/exec/action/action.go", `if slices.Contains(steps, to.Agent+"/"+to.Tool) {`, `if false {`, "./internal/exec/action", "TestComposeEnds"},
 	{"P58", "internal/gateway/guard/deny/deny.go", `err == nil && total > maxPrograms {`, `err == nil && total < 0 {`, "./internal/gateway/guard/deny", "TestPatternsAreBounded"},
 	{"P58", "internal/gateway/guard/deny/deny.go", `if len(prog.Inst) > maxProgram {`, `if false {`, "./internal/gateway/guard/deny", "TestPatternsAreBounded"},
-	{"P58", "internal/gateway/guard/secret/scan.go", `	if s.work < 0 {
-		return dst, ErrTooHard`, `	if false {
-		return dst, ErrTooHard`, "./internal/gateway/guard/secret", "TestHostileTexts"},
+	{"P58", "internal/gateway/guard/secret/scan.go", `	case !r.more || r.end >= limit:
+		return r.end
+	default:
+		end = r.end
+	}`, `	}`, "./internal/gateway/guard/secret", "TestLinearWork"},
+	{"P58", "internal/gateway/guard/secret/decode.go", `s.budget < end-start {`, `false {`, "./internal/gateway/guard/secret", "TestDecodedTextIsBounded"},
 	{"P58", "internal/manifest/findagent/guardrails.go", `|| len(s.set) >= maxGoodPatterns {`, `{`, "./internal/manifest/findagent", "TestPatternSetIsBounded"},
 	{"P59", "internal/supply/importer/importer.go", `		if !shallow(text) {`, `		if false {`, "./internal/test/adversary", "TestBombsInFiles"},
 	{"P59", "internal/manifest/diag/diag.go", `	if len(r.list) >= maxDiagnostics {
@@ -174,8 +165,8 @@ var removals = []removal{
 	{"P84", "internal/store/journal/wal/wal.go", `	if p.crowd {
 `, `	if false {
 `, "./internal/store/journal/wal", "TestCrowdSharesASync"},
-	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/exec/credential", "TestCopyGetsNothing"},
-	{"P85", "internal/exec/credential/source.go", `return s.Agent != "" && s.Agent != Own }`, `return s.Agent != "" }`, "./internal/exec/credential", "TestCopyGetsNothing"},
+	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/exec/credential", "TestCopiedAgentGetsNoSecret"},
+	{"P85", "internal/exec/credential/source.go", `return s.Agent != "" && s.Agent != Own }`, `return s.Agent != "" }`, "./internal/exec/credential", "TestCopiedAgentGetsNoSecret"},
 	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if all, _ := s.Vault.List(); !ok {
 			for _, e := range all {
 				if e.ID == ID(a) && e.Ref == w.Ref {
@@ -195,10 +186,10 @@ var removals = []removal{
 	{"P95", "internal/gateway/guards.go", `slices.Equal(known, w.sought)`, `slices.Equal(known, known)`, "./internal/gateway", "TestCredentialsChange"},
 	{"P95", "internal/exec/credential/source.go", `s.issued.add(a, name, secret)`, `_ = secret`, "./internal/serve/host", "TestFormerCredentialIsFound"},
 	{"P95", "internal/exec/credential/source.go", `append(known, s.issued.all()...), failed`, `known, failed`, "./internal/serve/host", "TestLazyFormerCredentialIsFound"},
-	{"P95", "internal/exec/credential/source.go", `	s.issued.add(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestIssuedIsKnown"},
+	{"P95", "internal/exec/credential/source.go", `	s.issued.add(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestKnownKeepsIssuedValues"},
 	{"P96", "internal/gateway/recover.go", `if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {`, `if true {`, "./internal/gateway", "TestRecover"},
 	{"P96", "internal/gateway/record.go", `	stopped := p.afterResend(o.Refusal)`, `	stopped := o.Refusal`, "./internal/gateway", "TestResendNotSentLate"},
-	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(f, note); stopped != nil {`, `if stopped := g.guards.request(f, note); false {`, "./internal/gateway", "TestForward"},
+	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(ctx, f, found.note); stopped != nil {`, `if stopped := g.guards.request(f, found.note); false {`, "./internal/gateway", "TestForward"},
 	{"P97", "internal/gateway/forward.go", `if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {`, `if false {`, "./internal/gateway", "TestForward"},
 	{"P98", "internal/gateway/egress/network.go", `if !l.network.count(int64(read)) {`, `if false {`, "./internal/gateway/egress", "TestTunnelIsBounded"},
 	{"P98", "internal/gateway/egress/proxy.go", `if !n.count(maxRequest - head.N - int64(buffered.Buffered())) {`, `if false {`, "./internal/gateway/egress", "TestProxyCountsHeaders"},
@@ -207,7 +198,7 @@ var removals = []removal{
 	{"P101", "internal/store/home/settings.go", `	c.table(whole, settings, nil)`, ``, "./internal/store/home", "TestConfigProblems"},
 	{"P102", "internal/serve/host/host.go", `g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)`, `a.front.Publish(method, params)`, "./internal/serve/host", "TestAnnouncementsAreScanned"},
 	{"P103", "internal/serve/front/rounds.go", `if r.round >= maxRounds {`, `if false {`, "./internal/serve/front", "TestQuestionsHaveAnEnd"},
-	{"P103", "internal/gateway/intend.go", `if g.options.Quotas == nil {`, `if g.options.Quotas == nil || p.Continues != "" {`, "./internal/gateway", "TestQuotaHoldsAcrossDoors"},
+	{"P103", "internal/gateway/intend.go", `if g.options.Quotas == nil {`, `if g.options.Quotas == nil || p.Continues != "" {`, "./internal/gateway", "TestQuotaCoversAllGateways"},
 	{"P104", "internal/serve/console/session.go", `	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 `, ``, "./internal/serve/console", "TestLoginFormIsBounded"},
 	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.daemonKey)`, `true`, "./internal/serve/console", "TestSessionEndsWithTheTemporaryKey"},
@@ -225,7 +216,7 @@ var removals = []removal{
 	{"P110", "internal/gateway/egress/proxyswap.go", `	out.Body = onlyOnce{out.Body}`, ``, "./internal/gateway/egress", "TestSwapSendsOnce"},
 	{"P111", "internal/exec/toolserver/process_linux.go", `	sessions := runtimeDirs()`, `	sessions := runtimeDirs()[:0]`, "./internal/exec/toolserver", "TestSessionIsHidden"},
 	{"P112", "internal/exec/toolserver/process_linux.go", `"--dev", "/dev", "--proc"`, `"--dev-bind", "/dev", "/dev", "--proc"`, "./internal/exec/toolserver", "TestDevices"},
-	{"P113", "internal/exec/toolserver/watch.go", `	if w.clients[key] > 1 {`, "	for other := range w.clients {\n\t\tkey = other\n\t}\n\tif w.clients[key] > 1 {", "./internal/exec/toolserver", "TestForward"},
+	{"P113", "internal/exec/toolserver/watch.go", `	list := w.clients[key]`, "	for other := range w.clients {\n\t\tkey = other\n\t}\n\tlist := w.clients[key]", "./internal/exec/toolserver", "TestForward"},
 	{"P113", "internal/serve/front/exposed.go", `	case p.watched[uri] == on:
 		return false, nil
 `, ``, "./internal/serve/front", "TestWatchingIsForwardedOnce"},
@@ -248,7 +239,7 @@ var removals = []removal{
 	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
 	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P126", "internal/store/journal/wal/wal.go", `return f.Number < w.number-1`, `return f.Number < w.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
-	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
+	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestRowOutlivesItsFile"},
 	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
 	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestInterruptedRestore"},
 	{"P130", "internal/store/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/store/backup", "TestBackupAcrossARotation"},
@@ -263,8 +254,8 @@ var removals = []removal{
 	return strings.Map(func(r rune) rune {`, "./internal/gateway/policy", "TestNamesOfArguments"},
 	{"P133", "internal/gateway/policy/places.go", `p.addForForbid(joined, folders(joined))`, `_ = joined`, "./internal/gateway/policy", "TestRelativeToAnArgument"},
 	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/exec/lock", "TestRelocked"},
-	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, relocked...)`, `_ = relocked`, "./internal/cli", "TestScripts/install-no"},
-	{"P134", "internal/exec/lock/lock.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/exec/lock", "TestRelocked"},
+	{"P134", "internal/cli/installconsent.go", `d.Widened = append(d.Widened, relocked...)`, `_ = relocked`, "./internal/cli", "TestScripts/install-no"},
+	{"P134", "internal/exec/lock/review.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/exec/lock", "TestRelocked"},
 	{"P135", "internal/store/state/postgres/postgres.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/store/state/postgres", "TestUnproven"},
 	{"P136", "internal/gateway/policy/live.go", `		select {
 		case l.reading <- struct{}{}:
@@ -277,8 +268,8 @@ var removals = []removal{
 	{"P138", "internal/exec/toolserver/server.go", `	s.resubscribe(conn)
 `, ``, "./internal/exec/toolserver", "TestWatchedAgain"},
 	{"P98", "internal/gateway/egress/proxyswap.go", `if !c.link.network.count(int64(n)) {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},
-	{"P69", "internal/serve/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/serve/login", "TestLoopbackWithoutPort"},
-	{"P03", "internal/supply/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/supply/skill", "TestAlmostTools"},
+	{"P69", "internal/gateway/egress/audience.go", `	return AudienceHost(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/serve/login", "TestLoopbackWithoutPort"},
+	{"P03", "internal/supply/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/supply/skill", "TestMisspelledToolsHeading"},
 	{"P42", "internal/supply/unzip/unzip.go", `d.left < 0 {
 		return 0, ErrTooMany`, `false {
 		return 0, ErrTooMany`, "./internal/supply/unzip", "TestSwollen"},
@@ -291,7 +282,7 @@ var removals = []removal{
 	{"P141", "internal/exec/lock/lock.go", `if d, changed := pack.Repinned(s.Alias, pin, folder, p); changed {`, `if d, changed := pack.Repinned(s.Alias, pin, folder, p); changed && false {`, "./internal/cli", "TestScripts/lock-pinned"},
 	{"P142", "internal/store/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
 	{"P143", "internal/exec/toolserver/prove.go", `		s.first = now
-`, ``, "./internal/serve/host", "TestLazyComesBackAsItWas"},
+`, ``, "./internal/serve/host", "TestStoppedServerNeedsSameTools"},
 	{"P143", "internal/exec/toolserver/supervise.go", `			if drifted(why) {
 				return
 			}
@@ -300,7 +291,7 @@ var removals = []removal{
 	{"P144", "internal/store/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/store/journal", "TestErasedBytesAreGone"},
 	{"P145", "internal/store/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/store", "TestRotateOneByOne"},
 	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
-	{"P146", "internal/supply/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/supply/importer", "TestSomethingElse"},
+	{"P146", "internal/supply/importer/arguments.go", `	if w.replaced {`, `	if false {`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
 	{"P148", "internal/gateway/record.go", `if !p.checked {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
 	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)`, `	if p.Parent != "" {
@@ -328,28 +319,33 @@ var removals = []removal{
 	{"P149", "internal/store/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
 	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve/daemon", "TestReloadKeepsWorkingAgents"},
 	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve/daemon", "TestReloadKeepsWorkingAgents"},
+	{"P260", "internal/exec/toolserver/prepare.go", `if slices.Contains(s.spec.ArgRefs, m[1]) {`, `if len(m) > 0 {`, "./internal/exec/toolserver", "TestCredentialsInTheArguments"},
+	{"P261", "internal/supply/importer/arguments.go", `	case !settingFlag.MatchString(flag) && passphrase(value), flag`, `	case flag`, "./internal/supply/importer", "TestBareSecrets"},
 	{"P81", "internal/supply/importer/arguments.go", `		w.understood = joined && !w.isShort(arg)`, `		w.understood = true`, "./internal/supply/importer", "TestSomethingElse"},
-	{"P117", "internal/gateway/gateway.go", `return g.guards.redact(&own)`, `return &own`, "./internal/gateway", "TestShutTellsNoSecret"},
-	{"P117", "internal/serve/host/host.go", `		return g.Redact(r)
+	{"P117", "internal/gateway/gateway.go", `return g.guards.redact(&own)`, `return &own`, "./internal/gateway", "TestClosedGatewayRedactsSecrets"},
+	{"P117", "internal/serve/host/health.go", `		return g.Redact(r)
 `, `		return r
 `, "./internal/serve/host", "TestFailureIsRedacted"},
 	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
-	{"P172", "internal/serve/console/handlers.go", `lines[i] = diag.Printable(line)`, `lines[i] = line`, "./internal/serve/console", "TestWaitingCalls"},
-	{"P172", "internal/serve/console/handlers.go", `left = max(left-len(c.First)-len(c.All), 0)`, `_ = left`, "./internal/serve/console", "TestWaitingCalls"},
-	{"P174", "internal/store/identity/apikey.go", `k.Changed = k.Revoked.IsZero() && !v.Has(authority.APIKey, k.ID, k.content())`, `_ = v`, "./internal/store/identity", "TestKeysOfOthers"},
-	{"P174", "internal/store/identity/apikey.go", `if revoked = rows > 0 || entries > 0; err`, `if revoked = rows > 0 && entries >= 0; err`, "./internal/store/identity", "TestKeysOfOthers"},
-	{"P174", "internal/gateway/approval/approval.go", `return q.State == Approved && v.Has(row.Kind, row.ID, row.Content)`, `return q.State == Approved && v != nil && row.ID != ""`, "./internal/gateway/approval", "TestAnswersOfOthers"},
-	{"P174", "internal/gateway/approval/approval.go", `return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.bound)`, `return err == nil`, "./internal/gateway/approval", "TestAnswersOfOthers"},
-	{"P174", "internal/supply/bundle/review/review.go", `|| r.Verdict == Approved && !v.Has(row.Kind, row.ID, row.Content) {`, `|| v == nil || row.ID == "" {`, "./internal/supply/bundle/review", "TestReviewsOfOthers"},
+	{"P172", "internal/gateway/approval/show.go", `lines[i] = diag.Printable(line)`, `lines[i] = line`, "./internal/serve/console", "TestWaitingCalls"},
+	{"P172", "internal/serve/console/approvals.go", `w.Shown, w.Cut = fit(text, n)`, `w.Shown, w.Cut = fit(text, len(text))`, "./internal/serve/console", "TestWaitingCalls"},
+	{"P174", "internal/store/identity/apikey.go", `k.Changed = k.Revoked.IsZero() && !v.Has(k.row())`, `_ = v`, "./internal/store/identity", "TestKeysOfOthers"},
+	{"P174", "internal/store/identity/apikey.go", `if revoked = rows > 0 || registered; err`, `if _, revoked = registered, rows > 0; err`, "./internal/store/identity", "TestKeysOfOthers"},
+	{"P174", "internal/gateway/approval/approval.go", `return q.State == Approved && v.Has(q.row())`, `return q.State == Approved && v != nil`, "./internal/gateway/approval", "TestAnswersOfOthers"},
+	{"P174", "internal/gateway/approval/approval.go", `return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.storedMAC)`, `return err == nil`, "./internal/gateway/approval", "TestAnswersOfOthers"},
+	{"P174", "internal/supply/bundle/review/review.go", `|| r.Verdict == Approved && !v.Has(r.row()) {`, `|| v == nil {`, "./internal/supply/bundle/review", "TestReviewsOfOthers"},
 	{"P174", "internal/store/authority/authority.go", `|| subtle.ConstantTimeCompare(r.sign(v), v.MAC) == 0 {`, `|| subtle.ConstantTimeCompare(nil, nil) == 0 {`, "./internal/store/authority", "TestOthersCannotChange"},
-	{"P175", "internal/store/authority/authority.go", `t.wrote = v.mark`, `_ = t`, "./internal/store/authority", "TestOlderThanItsOwnChange"},
-	{"P175", "internal/store/authority/authority.go", `if changed && kept.Version > r.seen.Version {`, `if false && changed && kept.Version > 0 {`, "./internal/store/authority", "TestOlderThanItsOwnChange"},
-	{"P174", "internal/gateway/approval/approval.go", `|| q.Over(now) || !bytes.Equal(q.bound, made.mac(b)) {`, `|| q.Over(now) || made == nil {`, "./internal/gateway/approval", "TestAnswersOfOthers"},
+	{"P175", "internal/store/authority/authority.go", `t.last = v.Head
+	_, err = tx.Exec(`, `_ = t
+	_, err = tx.Exec(`, "./internal/store/authority", "TestOlderThanItsOwnChange"},
+	{"P175", "internal/store/authority/db.go", `if kept.Version > d.seen.Version {`, `if false && kept.Version > 0 {`, "./internal/store/authority", "TestOlderThanItsOwnChange"},
+	{"P174", "internal/gateway/approval/approval.go", `|| q.Over(now) || !bytes.Equal(q.storedMAC, made.mac(b)) {`, `|| q.Over(now) || made == nil {`, "./internal/gateway/approval", "TestAnswersOfOthers"},
 	{"P174", "internal/gateway/approval/approval.go", `q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())`, `q.ID, 0, 0)`, "./internal/gateway/approval", "TestAnswersOfOthers"},
-	{"P175", "internal/store/authority/authority.go", `(m.Version > seen.Version || m.Version == seen.Version && bytes.Equal(m.MAC, seen.MAC))`, `m.Version > 0`, "./internal/store/authority", "TestOlderRegister"},
-	{"P175", "internal/store/authority/authority.go", `r.memory.keep(ctx, m)`, `_ = ctx`, "./internal/store/authority", "TestOlderRegister"},
-	{"P176", "internal/gateway/forward.go", `g.Agent(), g.name, t, c, g.options.Rules).Refusal(); stopped != nil {`, `g.Agent(), g.name, t, c, g.options.Rules).Refusal(); false {`, "./internal/gateway", "TestForwardPassesTheGate"},
+	{"P175", "internal/store/authority/authority.go", `h.Version > seen.Version || h.equal(seen)`, `h.Version > 0`, "./internal/store/authority", "TestOlderRegister"},
+	{"P175", "internal/store/authority/db.go", `d.memory.keep(ctx, t.last, t.adopted); err != nil && d.Warn != nil {`, `ctx.Err(); err != nil {`, "./internal/store/authority", "TestOlderRegister"},
+	{"P176", "internal/gateway/forward.go", `return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()`, `_ = gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+	return nil`, "./internal/gateway", "TestForwardPassesTheGate"},
 	{"P177", "internal/gateway/limit/bytes.go", `case b.by[principal]+n > b.Each:`, `case false:`, "./internal/serve/front", "TestBusy"},
 	{"P177", "internal/gateway/limit/bytes.go", `case b.all+n > b.All:`, `case false:`, "./internal/gateway/limit", "TestBytes"},
 	{"P177", "internal/gateway/limit/bytes.go", `func (b *Body) Release() { b.bytes.remove(b.principal, b.read) }`, `func (b *Body) Release() {}`, "./internal/gateway/limit", "TestBytesAreReleased"},
@@ -363,6 +359,10 @@ var removals = []removal{
 `, `break
 `, "./internal/exec/action", "TestAddress"},
 	{"P171", "internal/exec/action/request.go", `if found, _ := agent.Placeholders(template); len(found) > 0 {`, `if false {`, "./internal/exec/action", "TestUnknownBodies"},
+	{"P270", "internal/exec/action/parts.go", `if strings.ContainsAny(member, "[]") {`, `if false {`, "./internal/exec/action", "TestOptionalParts"},
+	{"P270", "internal/exec/action/parts.go", `text, err = percent(text)`, `err = nil`, "./internal/exec/action", "FuzzParts"},
+	{"P270", "internal/manifest/findagent/template.go", `!at.isPart(v.Text(), ph)):`, `false):`, "./internal/manifest/findagent", "TestPlaceholders"},
+	{"P271", "internal/supply/importer/openapiref.go", `os.OpenRoot(d.folder)`, `os.OpenRoot(filepath.Dir(d.folder))`, "./internal/supply/importer", "TestReferences"},
 	{"P163", "internal/exec/toolserver/mounts.go", `if mount.Write && protected(mount.Source, readOnly) {`, `if mount.Write && protected(mount.Source, nil) {`, "./internal/cli", "TestScripts/write-manifest"},
 	{"P166", "internal/exec/sandbox/run_linux.go", `unsupervised := r.supervised && !r.notified || r.failed != nil`, `unsupervised := false`, "./internal/exec/sandbox", "TestUnsupervised"},
 	{"P166", "internal/exec/sandbox/shim/filter_linux.go", `Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,`, `Val: 1 << 30, SkipFalse: 1}, eperm, allow,`, "./internal/exec/sandbox", "TestOwnListener"},
@@ -397,7 +397,7 @@ var removals = []removal{
 	{"P160", "internal/serve/host/access.go", `|| !r.Policy.Possible(r.Agent, r.Name, &t)`, ``, "./internal/serve/host", "TestGrantedAccess"},
 	{"P160", "internal/serve/host/access.go", `access := r.granted(s).Access(s)`, `access := r.granted(s).Access(s).With(s.Proposed)`, "./internal/serve/host", "TestGrantedAccess"},
 	{"P161", "internal/serve/daemon/facts.go", `if out.Confined && len(access.Of(kind)) == 0 {`, `if len(access.Of(kind)) == 0 {`, "./internal/serve/daemon", "TestServerAccess"},
-	{"P162", "internal/exec/allowance/allowance.go", `|| !v.Has(r.Kind, r.ID, r.Content)`, `|| v == nil || r.ID == ""`, "./internal/exec/allowance", "TestModifiedRows"},
+	{"P162", "internal/exec/allowance/allowance.go", `|| !v.Has(a.row())`, `|| v == nil`, "./internal/exec/allowance", "TestModifiedRows"},
 	{"P163", "internal/exec/toolserver/mounts.go", `case real != right.What && !access.Allows(moved):`, `case false:`, "./internal/exec/toolserver", "TestDeclared"},
 	{"P163", "internal/exec/toolserver/mounts.go", `			mounts = append(mounts, sandbox.Mount{Source: dir, To: at(dir), Write: true, AsOwner: m.AsOwner})`, `			_ = dir`, "./internal/exec/toolserver", "TestProtect"},
 	{"P163", "internal/exec/sandbox/shim/restrict_linux.go", `if st.Dev != m.Device || st.Ino != m.Inode {`, `if false {`, "./internal/exec/sandbox/shim", "TestCheckMounts"},
@@ -424,7 +424,7 @@ var removals = []removal{
 	{"P190", "internal/gateway/guard/secret/echo.go", `		plain[i] = lower(byte(i))`, `		plain[i] = byte(i)`, "./internal/gateway/guard/secret", "TestEchoFindsParts"},
 	{"P191", "internal/supply/pack/local.go", `case want.Tree != "" && p.Tree != want.Tree:`, `case false:`, "./internal/cli", "TestScripts/lock-project"},
 	{"P191", "internal/supply/pack/project.go", `case rel == ".git" && d.IsDir():`, `case strings.HasPrefix(rel, ".") && d.IsDir():`, "./internal/supply/pack", "TestProject"},
-	{"P191", "internal/exec/toolserver/prepare.go", `l.digest.Uncovered = ref.Uncovered(s.wantedPackage().Tree != "")`, ``, "./internal/cli", "TestScripts/lock-project"},
+	{"P191", "internal/exec/toolserver/prepare.go", `l.digest.Uncovered = p.Uncovered(s.wantedPackage().Tree != "")`, ``, "./internal/cli", "TestScripts/lock-project"},
 	{"P65", "internal/exec/program/program.go", `if b.options.Unconfined && b.agent.Program.Isolation != "" {`, `if false {`, "./internal/exec/program", "TestNeverLess"},
 	{"P65", "internal/exec/program/program.go", `if b.agent.Program.Isolation == agent.StrongIsolation {`, `if false {`, "./internal/exec/program", "TestNeverLess"},
 	{"P180", "internal/exec/credential/secret.go", `return c.value, c.kind != JSON && !account`, `return c.value, !account`, "./internal/exec/action", "TestWholeJSON"},
@@ -436,9 +436,7 @@ var removals = []removal{
 	{"P182", "internal/serve/daemon/ui.go", `d.sealTicket(forPages, *t)`, `r.PathValue("ticket")`, "./internal/serve/daemon", "TestUIPages"},
 	{"P182", "internal/serve/daemon/ui.go", `t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))`, `t := d.openTicket(r.Context(), forPages, r.PathValue("ticket"))`, "./internal/serve/daemon", "TestUICalls"},
 	{"P192", "internal/gateway/policy/grant.go", `condition = fmt.Sprintf("principal.id == %s && %s", literal(g.ID), condition)`, `condition = fmt.Sprintf("principal.id != %s || %s", literal(g.ID), condition)`, "./internal/gateway/policy", "TestGrantBelongsToOneAgent"},
-	{"P192", "internal/cli/grant.go", `			grants[i].ID = a.ID
-`, `			_, _ = i, a
-`, "./internal/cli", "TestScripts/grant-scope"},
+	{"P192", "internal/cli/grant.go", `grants[i].ID = a.ID`, `_ = grants[i].ID`, "./internal/cli", "TestScripts/grant-scope"},
 	{"P193", "internal/gateway/recover.go", `[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)}`, `[]string{o.id}`, "./internal/gateway", "TestChangedCallIsNotResent"},
 	{"P193", "internal/gateway/recover.go", ` || !p.tool.Policy.Idempotent ||`, ` ||`, "./internal/gateway", "TestOnlyIdempotentCallsAreResent"},
 	{"P194", "internal/gateway/remember.go", `[]string{id, g.name, p.Principal, p.IdempotencyKey}`, `[]string{id}`, "./internal/gateway", "TestMovedAnswerIsNotReplayed"},
@@ -446,4 +444,154 @@ var removals = []removal{
 `, ``, "./internal/serve/daemon", "TestBytesOfPages"},
 	{"P182", "internal/serve/daemon/ui.go", `t.Session != "" && d.signedOut(ctx, t.Session)`, `false`, "./internal/serve/daemon", "TestUITicketEndsWithItsSession"},
 	{"P182", "internal/serve/daemon/ui.go", `if !end.IsZero() && end.Before(until) {`, `if false {`, "./internal/serve/daemon", "TestUITicketEndsWithItsSession"},
+	{"P200", "internal/store/authority/memory.go", `return nil, &DamagedError{m.file, home.WithoutPath(err)}`, `return map[string]Head{}, nil`, "./internal/store/authority", "TestDamagedMemory"},
+	{"P200", "internal/store/authority/db.go", `		d.Warn(fmt.Errorf(`, `		_ = (fmt.Errorf(`, "./internal/store/authority", "TestUnwritableMemory"},
+	{"P201", "internal/store/state/postgres/postgres.go", `params["search_path"] = cmp.Or(params["search_path"], "public") + ", pg_temp"`, `_ = cmp.Or("")`, "./internal/store/state/postgres", "TestSchema"},
+	{"P201", "internal/exec/dispatch/shared.go", `config, err := postgres.Config(q.options.URL, "ambit queue")`, `_, _ = postgres.Config("", "")
+	config, err := pgxpool.ParseConfig(q.options.URL)`, "./internal/exec/dispatch", "TestQueueSchema"},
+	{"P202", "internal/store/journal/handover.go", `		var ring *keyring
+		if ring, err = newKeyring(key, list); err == nil {
+			return ring.newest.String(), nil
+		}`, `		_, _ = key, list
+		return last, nil`, "./internal/store/identity", "TestBegin"},
+	{"P202", "internal/store/journal/handover.go", `	ring, _, err := j.keyring(tx)
+	switch {`, `	ring, err := &keyring{}, error(nil)
+	switch {`, "./internal/store/journal", "TestForgedHandOverIsRefused"},
+	{"P202", "internal/store/authority/authority.go", `case t.seen.Root == next.root:`, `case t.seen.Root == "":`, "./internal/store", "TestRolledBackRotation"},
+	{"P190", "internal/gateway/guard/secret/echo.go", `return !public(name, s) })`, `return !public(name, s) && secretlike.Name(name) })`, "./internal/gateway/guard/secret", "TestEchoOfJSON"},
+	{"P203", "internal/gateway/forward.go", `Arguments: ruleArguments(f)}`, `Arguments: f.Params}`, "./internal/gateway", "TestForwardPassesTheGate"},
+	{"P204", "internal/exec/credential/token.go", `!slices.Contains(c.scopes, s) }); i >= 0 {`, `!slices.Contains(c.scopes, s) }); i > 1<<20 {`, "./internal/exec/credential", "TestSealedScopes"},
+	{"P204", "internal/exec/credential/source.go", `return s.Of(id).ForScopes(w.Scopes), err`, `return s.Of(id).ForScopes([]string{"read", "write"}), err`, "./internal/exec/credential", "TestSealedScopes"},
+	{"P210", "internal/gateway/guards.go", `w.rules.OnResult != agent.ResultRedact ||`, `true ||`, "./internal/gateway", "TestPersonalDataOfServers"},
+	{"P215", "internal/gateway/guards.go", `clean, found, stopped := w.inject.Check(ctx, raw, holder)`, `clean, found, stopped := raw, []guard.Finding(nil), (*call.Refusal)(nil)`, "./internal/gateway", "TestInjectionsInEveryMessage"},
+	{"P215", "internal/gateway/guard/injection.go", `return mark(out, found, holder), findings, nil`, `return out, findings, nil`, "./internal/gateway", "TestInjectionsInEveryMessage"},
+	{"P216", "internal/gateway/guard/deny/deny.go", `if s.err = s.ctx.Err(); s.err != nil {`, `if false {`, "./internal/gateway/guard/deny", "TestFindAllStops"},
+	{"P217", "internal/exec/toolserver/server.go", `return string(guard.Redact([]byte(s.maskKnown(text))))`, `_ = guard.Redact
+	return s.maskKnown(text)`, "./internal/exec/toolserver", "TestUnknownSecretsAreRedacted"},
+	{"P217", "internal/exec/toolserver/connect.go", `noise.Hide(string(line))`, `noise.Hide("") + string(line)`, "./internal/exec/toolserver", "TestUnknownSecretsAreRedacted"},
+	{"P217", "internal/exec/program/program.go", `t.to(string(guard.Redact([]byte(t.keys.Hide(text)))))`, `t.to(t.keys.Hide(text))`, "./internal/exec/program", "TestUnknownSecretsAreRedacted"},
+	{"P217", "internal/exec/program/bundle.go", `return string(guard.Redact([]byte(out + line[at:])))`, `return out + line[at:]`, "./internal/exec/program", "TestUnknownSecretsAreRedacted"},
+	{"P250", "internal/gateway/guard/secret/scan.go", `if at == 0 || !alnum[text[at-1]] || !alnum[text[at]] {`, `if at == 0 {`, "./internal/gateway/guard/secret", "TestFormats"},
+	{"P251", "internal/gateway/guard/secret/scan.go", `	if s.copies.index() {`, `	if false {`, "./internal/gateway/guard/secret", "TestCopies"},
+	{"P252", "internal/gateway/guard/secret/context.go", `	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))`, `	return a, true`, "./internal/gateway/guard/secret", "TestFormats"},
+	{"P254", "internal/gateway/guard/secret/effort.go", `return s.effort > freeEffort+at`, `return false`, "./internal/gateway/guard/secret", "TestSlowTexts"},
+	{"P253", "internal/gateway/guard/secret/scan.go", `	dst = s.scanRuns(text, depth, found, dst)`, `	_ = found`, "./internal/gateway/guard/secret", "TestLayers"},
+	{"P253", "internal/gateway/guard/secret/scan.go", `				return s.tryNoisy(text, start, f, dst)`, `				return dst`, "./internal/gateway/guard/secret", "TestLayers"},
+	{"P218", "internal/cli/guard.go", `string(shown[:min(4, len(shown)/4)])`, `string(shown)`, "./internal/cli", "TestScripts/guard"},
+	{"P220", "internal/gateway/policy/context.go", `if r.nameBytes += len(name); r.nameBytes > maxNameBytes {`, `if r.nameBytes += len(name); false {`, "./internal/gateway/policy", "TestLongArguments"},
+	{"P220", "internal/gateway/policy/context.go", `if r.textBytes += len(s); r.textBytes > maxTextBytes {`, `if r.textBytes += len(s); false {`, "./internal/gateway/policy", "TestLongArguments"},
+	{"P220", "internal/gateway/policy/context.go", `if err := r.ctx.Err(); err != nil {`, `if err := error(nil); err != nil {`, "./internal/gateway/policy", "TestReadingStops"},
+	{"P221", "internal/gateway/policy/facts.go", `if m.known != nil && m.known.facts[key] != nil {`, `if false {`, "./internal/gateway/policy", "TestArgumentsAreReadOnce"},
+	{"P221", "internal/gateway/intend.go", `if p.forwarded != nil {`, `if false {`, "./internal/gateway", "TestRedactedArgumentsAreReadBeforeTheWrite"},
+	{"P222", "internal/gateway/approve.go", `	p.dropUnseenMeta()
+`, ``, "./internal/gateway", "TestApprovedCallsCarryNoMeta"},
+	{"P223", "internal/gateway/forward.go", `c.Skill = skillName{f.Skill}`, `_ = skillName{}`, "./internal/gateway", "TestForwardUnderASkill"},
+	{"P223", "internal/serve/front/exposed.go", `f.Skill, _, _ = a.skillOf(r)`, `_, _, _ = a.skillOf(r)`, "./internal/serve/front", "TestExposedUnderASkill"},
+	{"P224", "internal/gateway/approve.go", `shown := approval.Show(p.toSend())`, `shown := string(p.toSend())`, "./internal/gateway", "TestElicitationShowsWhatIsApproved"},
+	{"P224", "internal/gateway/approval/show.go", `range view.LookAlikes(tool+" "+arguments, maxLookAlikes+1) {`, `range view.LookAlikes(tool+" "+arguments, 0) {`, "./internal/gateway", "TestElicitationShowsWhatIsApproved"},
+	{"P225", "internal/exec/allowance/allowance.go", `a.Changed = a.Changed || a.Holder != h`, `_ = a`, "./internal/exec/allowance", "TestRowsOfAnotherServer"},
+	{"P226", "internal/gateway/approval/show.go", `if i == maxLookAlikes {`, `if i == maxLookAlikes {
+			break
+		}
+		if false {`, "./internal/gateway/approval", "TestManyLookAlikes"},
+	{"P227", "internal/gateway/forward.go", `if stopped := g.permit(ctx, f, nil); stopped != nil {`, `if stopped := (*call.Refusal)(nil); stopped != nil {`, "./internal/gateway", "TestOwnPromptPassesTheGate"},
+	{"P230", "internal/serve/front/publish.go", `if s.bytes.Load()+int64(len(params)) > maxQueuedBytes {`, `if false {`, "./internal/serve/front", "TestQueueIsBoundedInBytes"},
+	{"P231", "internal/exec/mcpwire/serve.go", `size > MaxNotification {`, `size > 1<<30 {`, "./internal/exec/mcpwire", "TestLargeNotifications"},
+	{"P231", "internal/exec/toolserver/connect.go", `s.warnLarge.Do(func() {`, `(func(f func()) { f() })(func() {`, "./internal/exec/toolserver", "TestLargeNotificationsAreReported"},
+	{"P232", "internal/exec/dispatch/intent.go", `return f == nil || f.Principal == i.Principal && (f.Name == "" || f.Name == i.Name)`, `return true`, "./internal/serve/daemon", "TestAnswersOfOthers"},
+	{"P232", "internal/exec/dispatch/intent.go", `	a.For = &answerFor{}
+`, `	a.For = nil
+`, "./internal/serve/daemon", "TestAnswersOfOthers"},
+	{"P177", "internal/serve/daemon/routes.go", `return h.daemon.answerBytes.Take(caller, size)`, `_ = caller
+		return func() {}, nil`, "./internal/serve/daemon", "TestAnswersInProgress"},
+	{"P177", "internal/serve/front/stdio.go", `message, _, sent := hold(ctx, m.ID, result, err)
+			defer sent()`, `message := answer(m.ID, result, err)`, "./internal/serve/front", "TestAnswersAreHeld"},
+	{"P233", "internal/serve/daemon/ui.go", `_, _ = io.Copy(w, io.LimitReader(f, size))`, `text, _ := io.ReadAll(io.LimitReader(f, size))
+		_, _ = w.Write(text)`, "./internal/serve/daemon", "TestPagesAreStreamed"},
+	{"P233", "internal/serve/front/exposed.go", `if len(uri) > maxURI {`, `if false {`, "./internal/serve/front", "TestLongURIs"},
+	{"P234", "internal/exec/toolserver/process.go", `len(line) > left {`, `len(line) > left+1<<40 {`, "./internal/exec/toolserver", "TestLogLimit"},
+	{"P234", "internal/exec/toolserver/server.go", `	s.output.write(line, s.options.clock.Now()`, `	new(logLimit).write(line, s.options.clock.Now()`, "./internal/exec/toolserver", "TestRestartDoesNotRenewLogLimit"},
+	{"P240", "internal/supply/pack/ref.go", `digestOf([]byte(strings.Join(words, "\x00")))`, `diag.Quote(strings.Join(words, " "))`, "./internal/supply/pack", "TestProgramOf"},
+	{"P241", "internal/supply/pack/project.go", `return err == nil && string(start) == "#!"`, `return false`, "./internal/cli", "TestScripts/lock-outside"},
+	{"P241", "internal/supply/pack/project.go", `p.outside = append(p.outside, packagesAbove(real)...)`, `_ = packagesAbove`, "./internal/cli", "TestScripts/lock-outside"},
+	{"P241", "internal/supply/pack/project.go", `p.outside = append(p.outside, list[i].path)`, ``, "./internal/cli", "TestScripts/lock-outside"},
+	{"P241", "internal/supply/pack/project.go", `header = []byte(sum)`, `_ = sum`, "./internal/cli", "TestScripts/lock-outside"},
+	{"P242", "internal/gateway/guard/deny/work.go", `*in.work < 0 {`, `false {`, "./internal/gateway/guard/deny", "TestFindIsBounded"},
+	{"P242", "internal/gateway/guard/deny/work.go", `in.err = in.ctx.Err()`, `_ = in.ctx`, "./internal/gateway/guard/deny", "TestFindIsBounded"},
+	{"P242", "internal/gateway/guard/input.go", `len(s.edits) > maxEdits {`, `false {`, "./internal/gateway/guard", "TestInputIsBounded"},
+	{"P174", "internal/cli/store.go", `if _, err := os.Stat(h.Begun()); err == nil {`, `if false {`, "./internal/cli", "TestAuthorityOfOthers"},
+	{"P235", "internal/serve/daemon/ui.go", `return dest == "document" || ext == ".html" && dest != "" && dest != "iframe"`, `return false`, "./internal/serve/daemon", "TestPagesOnlyInTheirFrame"},
+	{"P243", "internal/exec/action/request.go", `a.body(h.Body, h.ContentType())`, `a.body(h.Body, req.Header.Get("Content-Type"))`, "./internal/exec/action", "TestValuesKeepTheBody"},
+	{"P243", "internal/exec/action/request.go", `strings.Count(filled, boundary) != strings.Count(template, boundary) {`, `strings.Contains(filled, boundary+filled) {`, "./internal/exec/action", "TestValuesKeepTheBody"},
+	{"P243", "internal/manifest/findagent/actions.go", `if len(found) > 0 && folded == contentType {`, `if false {`, "./internal/manifest/findagent", "TestHeadersAndBodies"},
+	{"P228", "internal/exec/toolserver/watch.go", `if !s.stillWatched(ctx, uri, w) {`, `if false {`, "./internal/exec/toolserver", "TestRefusedWatchIsNotRenewed"},
+	{"P228", "internal/exec/toolserver/watch.go", `if ctx.Err() != nil || !wanted(ctx) {`, `if ctx.Err() != nil {`, "./internal/exec/toolserver", "TestRefusedWatchOfOneClient"},
+	{"P228", "internal/gateway/forward.go", `stopped = g.permit(ctx, &repeated, agent.OnServer{Alias: f.Server})`, `_ = repeated`, "./internal/gateway", "TestRepeatedRequestPassesTheGate"},
+	{"P275", "internal/cli/installconsent.go", `if len(in.doc.Watch) == 0 || in.accepted() {`, `if true {`, "./internal/cli", "TestScripts/install-proves"},
+	{"P295", "internal/exec/lock/tools.go", `if p.OK && !sameDefinition(`, `if false && !sameDefinition(`, "./internal/cli", "TestScripts/lock-turns"},
+	{"P295", "internal/cli/lock.go", `range s.Warnings {`, `range s.Warnings[:0] {`, "./internal/cli", "TestScripts/lock-turns"},
+	{"P294", "internal/serve/console/pages/approvals.html", `{{if not .Cut}}<button`, `{{if true}}<button`, "./internal/serve/console", "TestUnseenArgumentsAreNotApproved"},
+	{"P293", "internal/supply/importer/servers.go", `n > maxParts {`, `n < 0 {`, "./internal/supply/importer", "TestWorkIsBounded"},
+	{"P293", "internal/supply/importer/servers.go", `if len(servers) > maxServers {`, `if false {`, "./internal/supply/importer", "TestWorkIsBounded"},
+	{"P292", "internal/serve/front/front.go", `if r.Code == call.CredentialMissing {`, `if true {`, "./internal/serve/front", "TestServersFailToStart"},
+	{"P292", "internal/serve/front/front.go", `reasonFor(r) + "\n\n" + text`, `explain(r) + "\n\n" + text`, "./internal/serve/host", "TestOneServerDown"},
+	{"P291", "internal/exec/action/request.go", `if *a.spare -= n; *a.spare < 0 {`, `if *a.spare -= n; false {`, "./internal/exec/action", "TestRequestIsBounded"},
+	{"P291", "internal/exec/action/parts.go", `if err := a.take(len(name)); err != nil {`, `if err := a.take(0); err != nil {`, "./internal/exec/action", "TestRequestIsBounded"},
+	{"P290", "internal/cli/lock.go", `a = withoutEffects(a)`, `_ = withoutEffects(a)`, "./internal/cli", "TestScripts/import-stranger"},
+	{"P290", "internal/cli/lock.go", `o.Lookup = t.storedOnly(m)`, `_ = t.storedOnly(m)`, "./internal/cli", "TestScripts/import-stranger"},
+	{"P290", "internal/cli/import.go", `trusted := f.asked || t.isClients(src)`, `trusted := true || t.isClients(src)`, "./internal/cli", "TestScripts/import-stranger"},
+	{"P276", "internal/cli/install.go", `in.askCredentials, in.prove, in.copyAgent,`, `in.askCredentials, in.copyAgent,`, "./internal/cli", "TestScripts/install-proves"},
+	{"P277", "internal/cli/uninstall.go", `		t.revokeGrants(ctx, name)
+`, ``, "./internal/cli", "TestScripts/grant-scope"},
+	{"P228", "internal/serve/front/exposed.go", `f.OnDrop = dropped`, `f.OnDrop = func() {}`, "./internal/serve/front", "TestDroppedSubscription"},
+	{"P298", "internal/exec/lock/standin.go", `return r.Kind == agent.CanConnect })`, `return false })`, "./internal/cli", "TestScripts/import-start"},
+	{"P265", "internal/serve/host/health.go", `case p.Required:`, `case p.Required && false:`, "./internal/serve/host", "TestOneServerDown"},
+	{"P300", "internal/exec/signin/flow.go", `if !sameState(answer.Get("state"), state) {`, `if false {`, "./internal/exec/signin", "TestReadAnswer"},
+	{"P300", "internal/exec/signin/flow.go", `case sent && !slices.Equal(iss, []string{m.Issuer}):`, `case len(iss) > 2:`, "./internal/exec/signin", "TestHostileAnswers"},
+	{"P300", "internal/exec/signin/flow.go", `case !sent && m.AuthorizationResponseIssParameterSupported:`, `case false:`, "./internal/exec/signin", "TestHostileAnswers"},
+	{"P301", "internal/exec/signin/flow.go", `options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), resource}`, `options := []oauth2.AuthCodeOption{resource}`, "./internal/exec/signin", "TestSignIn"},
+	{"P301", "internal/exec/signin/discover.go", `if !slices.Contains(m.CodeChallengeMethodsSupported, "S256") {`, `if false {`, "./internal/exec/signin", "TestHostileMetadata"},
+	{"P302", "internal/exec/signin/discover.go", `case !covers(meta.Resource, endpoint):`, `case false:`, "./internal/exec/signin", "TestHostileMetadata"},
+	{"P302", "internal/exec/signin/signin.go", `return path == parent || strings.HasPrefix(path, parent+"/")`, `return strings.HasPrefix(path, parent)`, "./internal/exec/signin", "TestCovers"},
+	{"P303", "internal/exec/signin/signin.go", `s.ID() == t.ID && `, ``, "./internal/exec/signin", "TestBinding"},
+	{"P303", "internal/exec/signin/signin.go", `covers(g.Resource, t.Endpoint)`, `true`, "./internal/exec/signin", "TestBinding"},
+	{"P303", "internal/exec/signin/signin.go", `g.Principal == t.Principal && `, ``, "./internal/exec/signin", "TestMovedSignIn"},
+	{"P304", "internal/exec/signin/discover.go", `	resp, err := c.client.Do(req)`, `	resp, err := http.DefaultTransport.RoundTrip(req)`, "./internal/exec/signin", "TestPrivateAddresses"},
+	{"P304", "internal/exec/signin/discover.go", `if err := k.secure(address); err != nil {`, `if err := error(nil); err != nil {`, "./internal/exec/signin", "TestHostileMetadata"},
+	{"P305", "internal/exec/signin/discover.go", `resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)`, `_ = maxAnswer`, "./internal/exec/signin", "TestEndlessMetadata"},
+	{"P305", "internal/exec/signin/discover.go", `Timeout: answerTime,`, ``, "./internal/exec/signin", "TestEndlessMetadata"},
+	{"P305", "internal/exec/signin/discover.go", `CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },`, ``, "./internal/exec/signin", "TestRedirectedMetadata"},
+	{"P306", "internal/exec/signin/loopback.go", `case r.Host != p.host:`, `case false:`, "./internal/exec/signin", "TestLoopback"},
+	{"P306", "internal/exec/signin/loopback.go", `case !sameState(query.Get("state"), p.state):`, `case false:`, "./internal/exec/signin", "TestLoopback"},
+	{"P307", "internal/exec/signin/keeper.go", `g.Access, g.Refresh = "", ""`, `_ = refused`, "./internal/exec/signin", "TestStolenRefreshToken"},
+	{"P308", "internal/exec/signin/keeper.go", `if err != nil || g.Access != spent || g.Access == "" {`, `if err != nil || g.Access == "" {`, "./internal/exec/signin", "TestRenew"},
+	{"P309", "internal/exec/signin/session.go", `case s.signIns == maxSignIns:`, `case false:`, "./internal/exec/signin", "TestStepUpLimit"},
+	{"P309", "internal/exec/signin/session.go", `if len(missing) == 0 {`, `if false {`, "./internal/exec/signin", "TestSameScopeAgain"},
+	{"P310", "internal/store/identity/oidc.go", `if reserved(name) || o.config.isOthers(name) {`, `if reserved(name) {`, "./internal/store/identity", "TestProvidersAreApart"},
+	{"P310", "internal/store/identity/providers.go", `} else if !c.isOthers(g) {`, `} else {`, "./internal/store/identity", "TestProvidersAreApart"},
+	{"P310", "internal/store/identity/providers.go", `	return c.name + ":" + name`, `	return name`, "./internal/store/identity", "TestProvidersAreApart"},
+	{"P311", "internal/gateway/policy/caller.go", `	return slices.DeleteFunc(slices.Clone(r.groups), func(group string) bool { return !slices.Contains(a.Groups, group) })`, `	return r.groups`, "./internal/gateway/policy", "TestCaller"},
+	{"P311", "internal/gateway/policy/caller.go", `	if a == nil || r == nil || len(r.groups) == 0 {
+		return nil`, `	if a == nil || r == nil || len(r.groups) == 0 {
+		return r.groups`, "./internal/gateway/policy", "TestGroupsComeFromTheCredentialAlone"},
+	{"P312", "internal/store/identity/providers.go", `&& elsewhere[c.GroupsClaim] != nil {`, `&& false {`, "./internal/store/identity", "TestClaimsAreBounded"},
+	{"P312", "internal/store/identity/providers.go", `	if len(list) > limit {`, `	if false {`, "./internal/store/identity", "TestClaimsAreBounded"},
+	{"P313", "internal/store/identity/apikey.go", `		parts = append(parts, k.Groups)`, `		_ = k.Groups`, "./internal/store/identity", "TestKeyGroups"},
+	{"P314", "internal/gateway/policy/live.go", `if c.AttributesLost && `, `if false && `, "./internal/gateway/policy", "TestLostAttributes"},
+	{"P315", "internal/serve/daemon/compose.go", `Kind: kind, Name`, `Kind: kind[:0], Name`, "./internal/serve/daemon", "TestSignInRequiredInChains"},
+	{"P316", "internal/gateway/policy/live.go", `		s.views.Clear()
+`, ``, "./internal/gateway/policy", "TestViewsAreBounded"},
+	{"P322", "internal/exec/signin/session.go", `_ = k.revoke(ctx, old)`, `_ = old`, "./internal/exec/signin", "TestReplacedTokensAreRevoked"},
+	{"P323", "internal/exec/signin/flow.go", `Scopes: scopes, Key: key,`, `Scopes: scopes,`, "./internal/exec/signin", "TestDPoP"},
+	{"P323", "internal/exec/signin/dpop.go", `	if token != "" {`, `	if false {`, "./internal/exec/signin", "TestDPoP"},
+	{"P323", "internal/exec/signin/keeper.go", `k.withClient(ctx, g.Key)`, `k.withClient(ctx, nil)`, "./internal/exec/signin", "TestDPoP"},
+	{"P323", "internal/exec/signin/flow.go", `case !bound && g.Key != nil && g.Access != "":`, `case false:`, "./internal/exec/signin", "TestDPoPDowngrade"},
+	{"P324", "internal/exec/signin/session.go", `return try < maxNonceTries, nil`, `return true, nil`, "./internal/exec/signin", "TestEndlessNonces"},
+	{"P299", "internal/exec/signin/discover.go", `	case wanted == "":`, `	default:`, "./internal/exec/signin", "TestMachineGrantsRefused"},
+	{"P317", "internal/serve/front/tools.go", ` || hidden != nil && hidden[i] {`, ` || hidden != nil && false {`, "./internal/serve/front", "TestEachCallerHasItsOwnList"},
+	{"P317", "internal/gateway/policy/listing.go", `key.caller = c.Principal`, `key.caller = ""`, "./internal/gateway/policy", "TestHiddenIsEachCallersOwn"},
+	{"P317", "internal/gateway/policy/listing.go", `, groups: groupsKey(s.rules.named(c.Attributes))}`, `}`, "./internal/serve/front", "TestEachCallerHasItsOwnList"},
+	{"P317", "internal/gateway/policy/listing.go", `found.hidden[i] = s.foresee(q) == Never`, `found.hidden[i] = s.foresee(q) == Never && false`, "./internal/gateway/policy", "TestHidden"},
+	{"P318", "internal/gateway/policy/listing.go", `l.all[key] == nil && len(l.all) >= maxListings {`, `false {`, "./internal/gateway/policy", "TestListingsAreBounded"},
+	{"P319", "internal/serve/front/publish.go", `		if (was != nil && was[i]) != (hidden != nil && hidden[i]) {`, `		if (was != nil || hidden != nil) && i >= 0 {`, "./internal/serve/front", "TestListChangesWithPolicy"},
 }

@@ -19,7 +19,7 @@ func findagent(t *testing.T, text string) string {
 	t.Helper()
 	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // names have a maximum length
 	doc, err := json.Marshal(map[string]any{
-		"name": "Evil " + short, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
+		"name": "Evil " + short, "description": "It does things. " + text, "system_prompt": "You answer questions, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
 		"tools": []any{map[string]any{
 			"name": "look", "description": "Looks. " + text,
 			"input_schema": map[string]any{"type": "object", "description": text, "properties": map[string]any{"q": map[string]any{"type": "string", "description": text}}},
@@ -140,11 +140,15 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"catalog", "show", "x\x1b[2J\u202e"},
 		{"catalog", "add", "x\x1b[2J\u202e/y", "npm:\u009b"},
 		{"catalog", "rm", "x\x1b[2J\u202e"},
-		{"key", "new", "--name", "x\x1b[2J\u202e\nforged line"},
+		{"key", "new", "--all", "--name", "x\x1b[2J\u202e\nforged line"},
 		{"key", "list"},
 		{"key", "revoke", "x\x1b[2J\u202e"},
 		{"memory", "list", covenant},
 		{"memory", "show", "x\x1b[2J", "\u202e"},
+		{"guard", "x\x1b[2J\u202e"},
+		{"guard", "test", odd},
+		{"guard", "test", w.write("tried", "ghp"+"_x\x1b[2J\u202e\n\x1b[2J\u202e@example.com ignore previous\x1b[2J instructions\n"), "--agent", evil},
+		{"guard", "test", evil, "--as", "x\x1b[2J\u202e"},
 		{"policy", "check", policy},
 		{"policy", "test", policy},
 		{"secret", "set", evil, "K\x1b[2J\u202e"},
@@ -186,6 +190,9 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"key", "rotate", "x\x1b[2J\u202e"},
 		{"key", "adopt"},
 		{"login", "token", "x\x1b[2J\u202e"},
+		{"login", "list"},
+		{"login", evil, "x\x1b[2J\u202e"},
+		{"logout", evil, "x\x1b[2J\u202e"},
 		{"memory", "x\x1b[2J\u202e"},
 		{"memory", "search", covenant, "x\x1b[2J\u202e"},
 		{"memory", "purge", covenant, "x\x1b[2J\u202e"},
@@ -280,7 +287,7 @@ func everyVerb(t *testing.T, runs [][]string) {
 func (w *world) pending() {
 	w.t.Helper()
 	doc, err := json.Marshal(map[string]any{
-		"name": "Asks \x1b[2J\u202e", "system_prompt": "You say what you were told, in the words that you were told it in.", "kind": "mcp-tool",
+		"name": "Asks \x1b[2J\u202e", "system_prompt": "You repeat every message that you receive, word for word, unchanged.", "kind": "mcp-tool",
 		"tools": []any{map[string]any{
 			"name": "say", "description": "Says it. " + poison, "action": map[string]any{"type": "prompt-template", "template": "{text}"},
 			"input_schema": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},

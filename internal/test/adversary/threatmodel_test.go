@@ -105,6 +105,18 @@ func testsIn(t *testing.T, dir string) map[string]bool {
 	return names
 }
 
+// removal describes how to remove one mechanism: TestWithoutItsMechanism replaces a text in a file, and then
+// the promise's own test must fail.
+type removal struct {
+	id   string // the promise in docs/threat-model.md
+	file string
+	old  string
+	new  string
+	// pkg and test identify the test that must fail; the document names the same test.
+	pkg  string
+	test string
+}
+
 // TestRemovalsFit checks the list removals. The text of each removal must occur once in its file. The
 // document must name the test of each removal. Every promise must have a removal.
 func TestRemovalsFit(t *testing.T) {

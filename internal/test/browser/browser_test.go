@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,23 @@ import (
 
 const spend = `{"campaign":"spring","amount":10.50,"currency":"EUR","reason":"it sold out twice"}`
 
+const rules = `// Agents leave the machine's own files alone.
+@id("no-system-files")
+forbid (principal, action == Action::"call", resource)
+when { context.paths_any_under.contains("/etc") };
+`
+
 // TestConsole uses the console like a person. It looks at an agent's permissions, sets a credential and
 // makes a call. Then it approves a call from another process and reads the journal.
 func TestConsole(t *testing.T) {
-	d := start(t, nil)
+	d := start(t, map[string]string{"home/policy.cedar": rules})
 	b := d.browse(t)
+	b.mu.Lock()
+	b.expected = "status of 404" // for the page that does not exist
+	b.mu.Unlock()
 	b.signIn()
-	b.text("#agents", "GA Report Builder")
+	b.text("#agents .sum", "4 agents · 1 failed · 1 rejected")
+	b.text(".card:nth-child(3)", "GA Report Builder") // agents with problems come first
 	b.text(".card.rejected", "wrong")
 	b.look("agents")
 
@@ -36,8 +47,9 @@ func TestConsole(t *testing.T) {
 	// The page of one agent.
 	b.do(chromedp.Navigate(d.url+b.home+"/"), chromedp.WaitVisible(chromedp.CSS("#agents")), chromedp.Click(chromedp.CSS(`a[href$="/agents/report"]`)))
 	b.text("h1", "GA Report Builder")
-	b.text("table", "increase_campaign_budget")
-	b.text("#servers", "")
+	b.text("#servers .tools", "increase_campaign_budget")
+	b.text("#connect + .facts", "/mcp/report")
+	b.text("#connect + .facts", "ambit install")
 	b.text("main", "api.example.com")
 	b.text(".slot", "not set")
 
@@ -48,20 +60,24 @@ func TestConsole(t *testing.T) {
 
 	b.open("/agents/report")
 	b.do(chromedp.SendKeys(chromedp.CSS("#slot-analytics_token"), "a-token-for-the-test-only"), chromedp.Click(chromedp.CSS(".slot button")))
-	b.text(".slot .state", "set")
+	b.text(".slot summary", "Replace")
+	b.text("#calls", "credential_missing")
 	b.look("agent")
 
 	// Warnings, and what the agent may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "run shell commands")
 	b.text(".watch", "server away runs on another machine")
-	b.text(".facts", "never:")
+	b.text(".facts", "not callable:")
+	b.text("#servers .server.not h3", "away")
 	b.look("watch")
 
 	// Requested scopes, and whether they are granted.
 	b.open("/agents/researcher")
 	b.text("#needs + .server", "not granted")
 	b.text(".facts", "Side effects")
+	b.text(".facts", "npx") // the programs that its servers run
+	b.text("#servers .tools", "not callable")
 	b.look("needs")
 
 	b.open("/agents/report/tools/get_traffic_summary")
@@ -78,6 +94,7 @@ func TestConsole(t *testing.T) {
 	// Another process waits for approval, and the page updates by itself.
 	b.open("/approvals")
 	b.text("#approvals", "No calls are waiting")
+	b.look("approvals-none")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
 	var printed output.Buffer
 	other.Stdout, other.Stderr = &printed, &printed
@@ -89,11 +106,21 @@ func TestConsole(t *testing.T) {
 	b.text("#approvals", "increase_campaign_budget")
 	b.text("#approvals pre", `"amount": 10.50`)
 	b.text("#waiting", "1")
+	b.text(".approval .facts", "POST to api.example.com")
+	b.text(".approval .facts", "a day")
 	b.look("approvals")
+	b.phone(func() {
+		sizes := ask[[]float64](b, `['.yes', '.no'].map((s) => document.querySelector(s).getBoundingClientRect()).flatMap((r) => [r.width, r.height])`)
+		if sizes[0] != sizes[2] || sizes[1] != sizes[3] || sizes[1] < 44 {
+			t.Errorf("on a phone, the buttons have the sizes %v; want equal buttons that are at least 44 high", sizes)
+		}
+	})
 
 	// Use only the keyboard: Tab moves from the reason to the next button.
 	b.do(chromedp.Focus(chromedp.CSS(".approval input[name=reason]")), chromedp.SendKeys(chromedp.CSS(".approval input[name=reason]"), "fine"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
 	b.text("#approvals", "No calls are waiting")
+	b.text(".done", "You approved increase_campaign_budget of report")
+	b.look("approved")
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v: %s", err, printed.String())
 	}
@@ -101,29 +128,62 @@ func TestConsole(t *testing.T) {
 	// The journal shows all calls and has filters.
 	b.open("/journal")
 	b.text("#records", "increase_campaign_budget")
+	b.text("#records h2", "UTC")
 	b.look("journal")
+	b.phone(func() { b.until(`!document.querySelector('.filters form').checkVisibility()`) })
+	b.until(`document.querySelector('.filters form').checkVisibility()`)
 	b.do(chromedp.SetValue(chromedp.CSS("select[name=decision]"), "deny"), chromedp.Click(chromedp.CSS(".filter button")))
-	b.until(`location.search.includes('decision=deny') && document.querySelector('#records tbody')?.textContent.includes('credential_missing') && !document.querySelector('#records tbody').textContent.includes('allow')`)
-	b.do(chromedp.Click(chromedp.CSS("#records tbody tr td a")))
+	b.until(`location.search.includes('decision=deny') && document.querySelector('.records')?.textContent.includes('credential_missing') && !document.querySelector('.records').textContent.includes('allow')`)
+	b.do(chromedp.Click(chromedp.CSS(".records li:last-child .time")))
+	b.text("h1", "was refused get_traffic_summary of report")
 	b.text("main", "in the journal")
 	b.look("record")
 
 	// The journal updates by itself.
 	b.open("/journal?code=unknown_tool")
 	b.text("#records", "No records")
+	b.look("journal-none")
 	_ = d.command("call", d.agentPath(), "no_such_tool").Run() // the call is refused, which the journal records
 	b.text("#records", "unknown_tool")
 
 	b.open("/activity")
 	b.text("#charts", "Latency of calls")
+	b.text("#charts .sum", "last 24 hours; times are in UTC")
+	b.do(chromedp.Click(chromedp.CSS(`.tabs a[href$="period=1h"]`)))
+	b.text("#charts .sum", "last hour")
 	b.look("activity")
 	b.open("/policy?agent=report&tool=increase_campaign_budget")
-	b.text(".verdict", "yes")
+	b.text(".verdict", "depending on the arguments, the call would be allowed after a person approves it")
 	b.text(".reasons", "a person must approve the call first")
+	// The answer is that of the command.
+	for _, input := range []string{"", "{}", `{"range":"last-7-days"}`} {
+		why := d.command("why", d.agentPath(), "get_traffic_summary")
+		if input != "" {
+			why.Args = append(why.Args, "--input", input)
+		}
+		out, _ := why.Output() // it fails if the answer is no
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		b.open("/policy?agent=report&tool=get_traffic_summary&input=" + url.QueryEscape(input))
+		if got, want := ask[string](b, `document.querySelector('.verdict').textContent.trim()`), lines[len(lines)-1]; got != want {
+			t.Errorf("with the arguments %q, the console answers %q and the command %q", input, got, want)
+		}
+	}
+	b.do(chromedp.SetValue(chromedp.CSS("select[name=agent]"), "loose"))
+	b.text("#tools", "run")
+	b.text(".code li:nth-child(2)", "no-system-files")
+	b.until(`!document.querySelector('.verdict')`) // it was about another agent
 	b.look("policy")
+	b.open("/")
+	b.text(".card", "last call")
 	b.open("/queue")
 	b.text("h1", "Queue")
 	b.look("queue")
+	b.open("/agents/report/tools/nothing")
+	b.text("h1", "has no tool")
+	b.look("error")
+	b.do(chromedp.Click(chromedp.CSS("form.who button")))
+	b.text("h1", "Sign in")
+	b.look("login")
 }
 
 // TestKeyboard moves through the page with the Tab key alone.

@@ -3,6 +3,7 @@ package browser
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -266,7 +267,7 @@ func (b *browser) signIn() {
 	b.home = strings.TrimSuffix(ask[string](b, `location.pathname`), "/")
 }
 
-// look saves screenshots of the page: on a desktop in light and dark mode, and on a phone.
+// look saves screenshots of the page in light and dark mode, on a desktop and on a phone, and checks each of the four.
 func (b *browser) look(name string) {
 	b.t.Helper()
 	dir := filepath.Join("..", "..", "..", "bin", "screenshots")
@@ -276,7 +277,9 @@ func (b *browser) look(name string) {
 	for _, way := range []struct {
 		name, scheme string
 		width        int64
-	}{{"light", "light", 1200}, {"dark", "dark", 1200}, {"phone", "light", 390}} {
+	}{
+		{"light", "light", 1200}, {"dark", "dark", 1200}, {"phone", "light", 390}, {"phone-dark", "dark", 390},
+	} {
 		must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: way.scheme}}})
 		must(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: way.width, Height: 900, DeviceScaleFactor: 1})
 		b.until(fmt.Sprintf(`document.readyState === 'complete' && innerWidth === %d && document.documentElement.scrollHeight > 0`, way.width))
@@ -285,10 +288,20 @@ func (b *browser) look(name string) {
 			b.t.Fatal(err)
 		}
 		b.fits(name, way.name, way.width)
-		b.contrast(name + " " + way.name)
+		b.axe(name + " " + way.name)
 	}
 	must(b, emulation.ClearDeviceMetricsOverride, cdp.Empty{})
 	must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+}
+
+// phone runs a function in a window that is as narrow as a phone.
+func (b *browser) phone(do func()) {
+	b.t.Helper()
+	must(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 900, DeviceScaleFactor: 1})
+	b.until(`innerWidth === 390`)
+	do()
+	must(b, emulation.ClearDeviceMetricsOverride, cdp.Empty{})
+	b.until(`innerWidth > 390`)
 }
 
 // shot returns a screenshot. A browser under load may never draw the frame that the screenshot waits
@@ -327,31 +340,47 @@ func (b *browser) fits(name, way string, width int64) {
 	}
 }
 
-// contrast checks the contrast of every text with its background: 4.5 to 1, or 3 to 1 for large text, as WCAG 2.2 AA
-// requires.
-func (b *browser) contrast(name string) {
+// axeSource returns the source of axe-core, which npm installs once for each version of the lock file.
+var axeSource = sync.OnceValues(func() (string, error) {
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	stamp := filepath.Join("node_modules", ".stamp")
+	if got, err := os.ReadFile(stamp); err != nil || !bytes.Equal(got, lock) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		if out, err := install.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("npm ci: %w\n%s", err, out)
+		}
+		if err := os.WriteFile(stamp, lock, 0o644); err != nil {
+			return "", err
+		}
+	}
+	source, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
+	return string(source), err
+})
+
+// axe reports every violation of an accessibility rule that axe-core finds: contrast, names, roles, landmarks, headings
+// and best practices.
+func (b *browser) axe(name string) {
 	b.t.Helper()
-	for _, p := range ask[[]string](b, contrastScript) {
-		b.t.Errorf("%s: %s", name, p)
+	if !ask[bool](b, `'axe' in self`) {
+		source, err := axeSource()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		ask[bool](b, source+"\n;true")
+	}
+	const run = `axe.run(document, { resultTypes: ['violations'] }).then(({ violations, passes }) => violations.length ?
+  violations.flatMap((v) => v.nodes.map((n) => v.id + ': ' + v.help + ': ' + n.html.slice(0, 200) + ' ' + n.failureSummary)) :
+  passes.length > 10 ? [] : ['axe checked only ' + passes.length + ' rules'])`
+	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](run, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.fatal(err)
+	}
+	for _, v := range found {
+		b.t.Errorf("%s: %s", name, v)
 	}
 }
-
-const contrastScript = `(() => {
-  const parse = (c) => { const m = c.match(/[\d.]+/g).map(Number); return { r: m[0], g: m[1], b: m[2], a: m[3] ?? 1 }; };
-  const lum = ({ r, g, b }) => { const f = [r, g, b].map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2]; };
-  const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.a === 1) return c; } return { r: 255, g: 255, b: 255 }; };
-  const poor = [];
-  for (const e of document.querySelectorAll('body *')) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    const box = e.getBoundingClientRect();
-    if (!own || box.width < 2 || box.height < 2 || e.closest('svg')) continue;
-    const style = getComputedStyle(e);
-    if (style.visibility === 'hidden' || style.display === 'none') continue;
-    const [x, y] = [lum(parse(style.color)), lum(behind(e))];
-    const ratio = (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
-    const size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.66 && parseInt(style.fontWeight) >= 700);
-    if (ratio < (large ? 3 : 4.5)) poor.push(e.tagName + '.' + e.className + ' "' + e.textContent.trim().slice(0, 30) + '" has a contrast of ' + ratio.toFixed(2));
-  }
-  return poor;
-})()`

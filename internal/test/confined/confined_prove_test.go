@@ -44,7 +44,7 @@ var (
 
 const (
 	table    = "../../../docs/confined-servers.md"
-	atOnce   = 2               // how many servers run at the same time
+	parallel = 2               // how many servers run at the same time
 	patience = 8 * time.Minute // for one server, with the download of its package
 	required = 90              // percent of the servers that must work without additions
 
@@ -70,14 +70,14 @@ type row struct {
 		// Want is a part of the answer.
 		Want string
 	}
-	// Offline says that the call reports an unreachable host, because nothing takes the place of the host.
+	// Offline means that the call reports an unreachable host, because nothing takes the place of the host.
 	Offline bool
 	// Allow lists flags of ambit allow. Only a server that does not work without additions has them. In them, $PACKAGE is
 	// the folder of the package in ambit's store.
 	Allow []string
-	// Unconfined says that the server works only without a sandbox.
+	// Unconfined means that the server works only without a sandbox.
 	Unconfined bool
-	// Needs says why the server needs additions or works only without a sandbox.
+	// Needs is the reason why the server needs additions or works only without a sandbox.
 	Needs string
 }
 
@@ -95,7 +95,7 @@ func TestDerivedAccess(t *testing.T) {
 	rows := slices.DeleteFunc(read(t), func(r row) bool { return *only != "" && r.name() != *only })
 	rig := newRig(t, rows)
 	results := make([]result, len(rows))
-	turn := make(chan struct{}, atOnce)
+	turn := make(chan struct{}, parallel)
 	var all sync.WaitGroup
 	for i := range rows {
 		all.Go(func() {
@@ -118,7 +118,7 @@ func TestDerivedAccess(t *testing.T) {
 		case r.Needs == "":
 			t.Errorf("%s does not work: %v", r.name(), got.derived)
 		case got.extended != nil:
-			t.Errorf("%s does not work, although its row says what it needs: %v", r.name(), got.extended)
+			t.Errorf("%s does not work, although its row lists what it needs: %v", r.name(), got.extended)
 		default:
 			t.Logf("%s does not work without additions: %s", r.name(), r.Needs)
 		}

@@ -202,7 +202,7 @@ func serve(t *testing.T, url string, expose ...string) string {
 		t.Fatal(err)
 	}
 	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: b.Keys})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester", nil) }))
 	t.Cleanup(server.Close)
 	t.Cleanup(face.Close)
 	return server.URL + "/mcp"

@@ -172,7 +172,7 @@ var (
 var values = map[string][]string{
 	"state":    {string(daemon.Starting), string(daemon.Ready), string(daemon.Quarantined), string(daemon.Failed), string(daemon.Rejected)},
 	"result":   {"ok", "failed"},
-	"decision": {"allow", "deny", "unknown"},
+	"decision": {"allow", "deny", "failed", "unknown"},
 }
 
 func readPromQL(expr string, known map[string]series) error {

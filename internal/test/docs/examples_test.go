@@ -21,7 +21,7 @@ const stubs = `set -e -o pipefail
 PATH=
 ambit() { printf '%s\0' "$@" >&3; printf '\n' >&3; }
 claude() { "${@:5}"; }
-curl() { :; }; git() { :; }; jq() { :; }; man() { :; }; pass() { :; }; xdg-open() { :; }
+curl() { :; }; echo() { :; }; git() { :; }; jq() { :; }; man() { :; }; pass() { :; }; xdg-open() { :; }
 `
 
 // TestExamples parses the examples of all commands, which docs/reference/verbs.md lists, with ambit's own

@@ -238,7 +238,7 @@ func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 // not a day earlier.
 func testJumpAndRights(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
-	stdout, stderr, code := c.ambit("key", "new", "--expires", "1h", "--json")
+	stdout, stderr, code := c.ambit("key", "new", "--all", "--expires", "1h", "--json")
 	var key struct{ Key string }
 	if err := json.Unmarshal([]byte(stdout), &key); err != nil || code != 0 || key.Key == "" {
 		t.Fatalf("ambit key new failed: %s %s", stdout, stderr)

@@ -47,7 +47,7 @@ func (d *daemon) begin() string {
 	return id
 }
 
-// testJumpAndSession checks that a client's session expires with an error that says what to do. A call in
+// testJumpAndSession checks that a client's session expires with an error that describes the fix. A call in
 // progress during the jump must be answered once.
 func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 	d := c.serve()

@@ -72,7 +72,12 @@ func testRestart(t *testing.T, soon bool) {
 		}
 	}
 	if !soon {
+		says := func(text string) func() bool {
+			return func() bool { return strings.Contains(d.printed.String(), text) }
+		}
+		h.until("the log says that the store is down", says(`level=WARN msg="the store is unavailable, so no call can be made: `))
 		cluster.Start()
+		h.until("the log says that the store is back", says(`level=WARN msg="the store is available again, after `))
 	}
 	h.settled(started, answered, store...)
 	if n := h.done(); n != started {

@@ -271,6 +271,7 @@ type daemon struct {
 	h        *fixture
 	url, key string
 	pid      int
+	printed  *output.Buffer
 }
 
 // seenBy returns the path of the root directory that a process sees. The process may have its own disks.
@@ -329,7 +330,7 @@ func (h *fixture) start(argv []string) *daemon {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return &daemon{h, ready.URL, strings.TrimSpace(string(key)), cmd.Process.Pid}
+	return &daemon{h, ready.URL, strings.TrimSpace(string(key)), cmd.Process.Pid, printed}
 }
 
 // answer is the outcome of a call.

@@ -14,7 +14,7 @@ import (
 // purse is the manifest of an agent whose tools have the guardrails that depend on time.
 const purse = `{
  "name": "Purse", "description": "Spends what it is given, and asks before it does anything large.", "kind": "mcp-tool",
- "system_prompt": "You spend what you are given, and tell whoever asks what you spent it on and why you did so.",
+ "system_prompt": "You spend the given amount of money, and explain on request what you spent it on and why.",
  "tools": [
   {"name": "spend", "description": "Spends an amount.", "input_schema": {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]},
    "action": {"type": "prompt-template", "template": "spent {amount}"}},
@@ -66,7 +66,7 @@ func TestKilledWhileAPersonThinks(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the error only says that the process was killed
+	_ = cmd.Wait() // the only possible error is that the process was killed
 	if _, stderr, code := h.ambit("approvals", "approve", id); code != 0 {
 		t.Fatal(stderr)
 	}

@@ -93,7 +93,7 @@ func newRig(t *testing.T) *rig {
 	}
 	// The same settings as the daemon's.
 	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak") }),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak", nil) }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 	}
 	served := make(chan error, 1)

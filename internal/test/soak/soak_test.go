@@ -156,7 +156,7 @@ func (r *rig) journaled(sum *tally) {
 	if err := lines.Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	if got[journal.Allow] != answered || got[journal.Deny]+got[journal.Unknown] != sum.refused.Load() || int64(len(calls)) != made {
+	if got[journal.Allow] != answered || got[journal.Deny]+got[journal.Failed]+got[journal.Unknown] != sum.refused.Load() || int64(len(calls)) != made {
 		r.t.Errorf("%d calls, %d answered, %d refused; the journal has %d calls, %v", made, answered, sum.refused.Load(), len(calls), got)
 	}
 }
