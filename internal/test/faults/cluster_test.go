@@ -111,7 +111,13 @@ func (h *fixture) recovers(d *daemon, before int) {
 	h.t.Helper()
 	got := make(chan outcome, 1)
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
-	h.until("the next call has its effect", func() bool { return h.done() == before+1 })
+	h.until("the next call has its effect", func() bool {
+		if len(got) > 0 && h.done() == before {
+			o := <-got
+			h.t.Fatalf("the next call had no effect: %+v, %v", o.a, o.err)
+		}
+		return h.done() == before+1
+	})
 	h.open()
 	if o := <-got; o.err != nil || o.a.status != 200 {
 		h.t.Errorf("the next call returned %+v", o)

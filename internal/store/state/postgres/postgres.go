@@ -153,25 +153,39 @@ func (s *store) Write(ctx context.Context, f func(state.Tx) error) error {
 	return s.group.Write(ctx, f)
 }
 
+// Read runs f again on another connection if the connection turns out to be closed before the first statement has an
+// answer. The pool can contain several such connections when the server was restarted.
 func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
+	for range maxReaders + 2 {
+		var stale bool
+		if stale, err = s.read(ctx, f); !stale || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// read reports in stale whether the connection was closed before f received anything.
+func (s *store) read(ctx context.Context, f func(state.Tx) error) (stale bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	if s.isClosed() {
-		return state.ErrClosed
+		return false, state.ErrClosed
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return explain(s.orClosed(err))
+		return false, explain(s.orClosed(err))
 	}
 	defer conn.Release() // closes the connection if a transaction is still open
 	l := &pipeline{ctx: ctx, conn: conn.Conn(), ahead: []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}
 	defer func() {
+		stale = len(l.ahead) > 0 && l.failed != nil && conn.Conn().IsClosed()
 		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
 			err = errors.Join(err, runSimple(ctx, conn.Conn(), `ROLLBACK`))
 		}
 	}()
-	return engine.Run(ctx, l.statement, f)
+	return false, engine.Run(ctx, l.statement, f)
 }
 
 func (s *store) Changed(ctx context.Context) error { return s.watch.Wait(ctx) }

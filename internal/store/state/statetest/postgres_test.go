@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -62,6 +63,33 @@ func TestLostConnectionIsANewOwner(t *testing.T) {
 	}
 	if alive, err := other.Alive(t.Context(), db.Owner()); err != nil || !alive {
 		t.Errorf("Alive of the new owner = %v, error %v; want true", alive, err)
+	}
+}
+
+// A restart of the server closes the idle connections of the pool. The next read uses a new connection.
+func TestReadAfterRestart(t *testing.T) {
+	place := database(t)
+	db := At(t, place)
+	const readers = 4 // as many as the store allows
+	var all, done sync.WaitGroup
+	all.Add(readers)
+	for range readers {
+		done.Go(func() {
+			if err := db.Read(t.Context(), func(tx state.Tx) error {
+				var n int64
+				err := scan(tx, &n, `SELECT 1`)
+				all.Done()
+				all.Wait()
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	cut(t, place)
+	if n := number(t, db, `SELECT 7`); n != 7 {
+		t.Errorf("read %d, want 7", n)
 	}
 }
 
