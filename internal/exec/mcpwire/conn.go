@@ -27,7 +27,7 @@ type Options struct {
 	// Modern makes Negotiate fail instead of falling back to initialize.
 	Modern bool
 
-	// ProbeTimeout is the time limit for the answer to server/discover. The default is 2 seconds for stdio and 5
+	// ProbeTimeout is the time limit for the answer to server/discover. The default is 2 seconds for stdio and 15
 	// seconds for HTTP.
 	ProbeTimeout time.Duration
 
@@ -151,7 +151,8 @@ func New(t Transport, o Options) *Conn {
 	c.http, _ = t.(*httpTransport)
 	probe := 2 * time.Second
 	if c.http != nil {
-		probe = 5 * time.Second
+		// HTTP servers that ignore a request without an answer are rare. A slow server must not be taken for an old one.
+		probe = 15 * time.Second
 	}
 	c.opts.ProbeTimeout = cmp.Or(c.opts.ProbeTimeout, probe)
 	c.negotiation.turn = make(chan struct{}, 1)
