@@ -98,11 +98,7 @@ func (k *Keeper) discover(
 			RegistrationEndpoint: issuer + "/register", CodeChallengeMethodsSupported: []string{"S256"},
 		}
 	}
-	proofs := announced.list
-	if !meta.DPOPBoundAccessTokensRequired && len(meta.DPOPSigningAlgValuesSupported) == 0 {
-		proofs = nil // the remote server may accept only bearer tokens
-	}
-	return &provider{meta.Resource, meta.ScopesSupported, proofs, found}, k.check(found)
+	return &provider{meta.Resource, meta.ScopesSupported, announced.list, found}, k.check(found)
 }
 
 // errNoMetadata means that a server does not say where to sign in.
@@ -245,4 +241,6 @@ func parameter(challenges []oauthex.Challenge, name string) string {
 	return ""
 }
 
-func isToken(c oauthex.Challenge) bool { return c.Scheme == "bearer" || c.Scheme == "dpop" }
+func isToken(c oauthex.Challenge) bool { return c.Scheme == "bearer" || isDPoP(c) }
+
+func isDPoP(c oauthex.Challenge) bool { return c.Scheme == "dpop" }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,8 @@ import (
 // dpopWorld is the part of a world that checks proofs (RFC 9449). The world's mutex guards it.
 type dpopWorld struct {
 	on       bool
+	unknown  bool              // the remote server knows only the scheme Bearer
+	schemes  []string          // the schemes that such a server got
 	downTo   string            // the type of new tokens, if it is not DPoP
 	nonce    string            // the nonce that proofs must contain, or ""
 	restless bool              // asks for another nonce each time
@@ -141,7 +144,7 @@ func TestDPoP(t *testing.T) {
 	}
 }
 
-// A provider that announces no DPoP gets no proof, and its tokens are not bound.
+// A provider that does not announce DPoP gets no proof, and its tokens are not bound.
 func TestNoDPoP(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.metadata["dpop_signing_alg_values_supported"] = []string{"RS256", "none"}
@@ -156,6 +159,59 @@ func TestNoDPoP(t *testing.T) {
 	}
 	if err := s.Prove(req); err != nil || req.Header.Get("DPoP") != "" || !strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ") {
 		t.Errorf("a request without DPoP: %v, a proof of %d bytes", err, len(req.Header.Get("DPoP")))
+	}
+}
+
+// A server that knows only the scheme Bearer gets the bound token with this scheme, also after the token was renewed or
+// revoked. The authorization server still gets proofs.
+func TestServerWithoutDPoP(t *testing.T) {
+	w, k := newWorld(t), newKeeper(t)
+	w.turnOn()
+	w.dpop.unknown = true
+	w.signIn(k)
+	if stored(t, k, w).Key == nil {
+		t.Error("the sign-in has no key")
+	}
+	s := k.Session(w.target(), nil)
+	for _, step := range []string{"first", "revoked", "again"} {
+		if step == "revoked" {
+			w.set(func(w *world) { clear(w.tokens) })
+		}
+		if status, err := request(t.Context(), s, w.endpoint()); err != nil || status != 200 {
+			t.Errorf("%s: status %d, %v (%s)", step, status, err, w.dpop.problem)
+		}
+	}
+	// The first two requests are the sign-in's.
+	if got, want := strings.Join(w.dpop.schemes, " "), "DPoP Bearer DPoP Bearer Bearer Bearer"; got != want {
+		t.Errorf("the schemes are %s, want %s", got, want)
+	}
+	// A token that was revoked before the session's first request is renewed too, and only once.
+	w.set(func(w *world) { clear(w.tokens) })
+	before := len(w.forms)
+	if status, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint()); err != nil || status != 200 || len(w.forms) != before+1 {
+		t.Errorf("another session: status %d, %v, %d token requests", status, err, len(w.forms)-before)
+	}
+}
+
+// A server that knows DPoP never gets a token without a proof, however it refuses requests.
+func TestServerWithDPoP(t *testing.T) {
+	w, k := newWorld(t), newKeeper(t)
+	w.turnOn()
+	w.signIn(k)
+	var schemes []string
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		schemes = append(schemes, scheme)
+		rw.Header().Add("WWW-Authenticate", `Bearer error="invalid_token"`)
+		rw.Header().Add("WWW-Authenticate", `DPoP error="invalid_token"`)
+		rw.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	if _, err := request(bounded(t), k.Session(w.target(), nil), server.URL); err == nil {
+		t.Error("the request is not refused")
+	}
+	if len(schemes) == 0 || slices.ContainsFunc(schemes, func(s string) bool { return s != "DPoP" }) {
+		t.Errorf("the server got the schemes %v", schemes)
 	}
 }
 

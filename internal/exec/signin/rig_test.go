@@ -72,13 +72,18 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 		}
 		reply(rw, 200, map[string]any{
 			"resource": resource, "authorization_servers": []string{w.issuer.URL},
-			"dpop_bound_access_tokens_required": w.metadata["dpop_signing_alg_values_supported"] != nil,
 		})
 		return
 	}
-	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	of, ok := w.tokens[token]
 	switch {
+	case ok && w.dpop.unknown:
+		w.dpop.schemes = append(w.dpop.schemes, scheme)
+		if scheme != "Bearer" {
+			rw.Header().Set("WWW-Authenticate", "Bearer")
+			rw.WriteHeader(http.StatusUnauthorized)
+		}
 	case ok && w.dpop.refuses(rw, r, w.server.URL, token):
 	case !ok || of.resource != w.endpoint():
 		rw.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+meta+`", scope="read"`)

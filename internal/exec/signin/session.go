@@ -28,6 +28,10 @@ type Session struct {
 
 	nonce atomic.Value // the string that the server wants in proofs (DPoP)
 
+	// plain is the bound token that the server refused because it does not know the scheme DPoP. From then on, the session
+	// sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section 7.2).
+	plain atomic.Pointer[string]
+
 	// refused is the token of the last request that was refused for lack of a valid sign-in. It points to "" if the
 	// request had no token.
 	refused atomic.Pointer[string]
@@ -54,7 +58,7 @@ func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
 	switch {
 	case err != nil || g.Access == "":
 		return "", err
-	case g.Key != nil:
+	case g.Key != nil && s.plain.Load() == nil:
 		h.Set("Authorization", typeDPoP+" "+g.Access)
 	default:
 		h.Set("Authorization", "Bearer "+g.Access)
@@ -83,7 +87,14 @@ func (s *Session) Refused(
 			s.nonce.Store(nonce)
 			return try < maxNonceTries, nil
 		}
+		if !slices.ContainsFunc(challenges, isDPoP) {
+			s.plain.Store(&sent)
+			return true, nil
+		}
 		try = max(0, try-1) // the first try may have lacked only the nonce
+	}
+	if plain := s.plain.Load(); plain != nil && *plain == sent {
+		try = max(0, try-1) // the first try had the wrong scheme
 	}
 	if resp.StatusCode == http.StatusForbidden {
 		if parameter(challenges, "error") != "insufficient_scope" {

@@ -19,7 +19,8 @@
 //   - The metadata of a server must name the server itself as the resource, or a parent path of it on the same origin.
 //   - PKCE with S256 is always used. An authorization server that does not announce S256 is refused.
 //   - The answer must contain the state of the request, and the issuer where RFC 9207 requires one.
-//   - If the authorization server announces DPoP with ES256 (RFC 9449), tokens are bound to a key.
+//   - If the authorization server announces DPoP with ES256 (RFC 9449), tokens are bound to a key. A server that does not
+//     know DPoP gets them without a proof; renewing them still needs the key.
 //   - If a server asks only for scopes that the sign-in has already requested, the person is not asked again.
 //
 // # Whom a token belongs to

@@ -28,13 +28,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-const dpopUnannounced = "ambit uses DPoP only if the server's metadata announces it too; the suite's server does not"
-
 // unsupported lists the scenarios that do not pass, with the reason.
 var unsupported = map[string]string{
 	"elicitation-sep1034-client-defaults": "ambit passes questions on to its own client, which fills in the defaults",
-	"auth/dpop":                           dpopUnannounced,
-	"auth/dpop-nonce":                     dpopUnannounced,
 	"sep-2322-client-request-state":       "ambit's front repeats such calls for its own client; this test has no front",
 	"sep-2640-client-no-prefetch":         "ambit reads no skills from tool servers; the suite checks nothing",
 	"sep-2640-client-verify-digest":       "ambit reads no skills from tool servers; the suite checks nothing",
