@@ -127,7 +127,7 @@ func (s *Session) Refused(
 		return s.signIn(ctx, sent, challenges)
 	}
 	s.refused.Store(&sent)
-	if sent != "" {
+	if sent != "" || g.Issuer != "" {
 		return false, s.target.ended()
 	}
 	// The command is part of the message, because lists of agents show no hints.

@@ -1,7 +1,7 @@
 // A real authorization server for remote tool servers. Clients register themselves. It accepts any name without a
 // password. Access tokens are valid for TOKEN_TTL seconds, and each refresh token works once. The client "server" with
-// the secret "secret" can introspect tokens. The program prints its address when it is ready, and exits when its
-// standard input is closed.
+// the secret "secret" can introspect tokens. A POST to /forget removes all grants. The program prints its address when it
+// is ready, and exits when its standard input is closed.
 import { randomBytes } from 'node:crypto'
 import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair } from 'jose'
@@ -32,6 +32,13 @@ const provider = new Provider(issuer, {
     },
   },
 })
-server.on('request', provider.callback())
+const grants = new Set()
+provider.on('grant.success', ctx => grants.add(ctx.oidc.entities.Grant))
+const rest = provider.callback()
+server.on('request', async (req, res) => {
+  if (req.method !== 'POST' || req.url !== '/forget') return rest(req, res)
+  for (const grant of grants) await grant.destroy()
+  res.end()
+})
 console.log(issuer)
 process.stdin.resume().on('end', () => process.exit(0))
