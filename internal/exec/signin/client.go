@@ -37,6 +37,8 @@ type Upstream struct {
 	AssertionFile string `toml:"assertion_file"`
 	IDPTokenURL   string `toml:"idp_token_endpoint"`
 	IDPClientID   string `toml:"idp_client_id"`
+	// Identity says whose sign-in the calls of a daemon use: caller, which is the default, or owner.
+	Identity string `toml:"identity"`
 	// Legacy accepts servers without metadata, which follow revision 2025-03-26.
 	Legacy bool `toml:"legacy_discovery"`
 
@@ -60,6 +62,8 @@ func ReadUpstreams(file string) (map[string]Upstream, error) {
 				"authorization server", file, diag.Quote(name))
 		case u.badGrant() != "":
 			return nil, fmt.Errorf("%s: [upstream.%s]: %s", file, diag.Quote(name), u.badGrant())
+		case u.badIdentity() != "":
+			return nil, fmt.Errorf("%s: [upstream.%s]: %s", file, diag.Quote(name), u.badIdentity())
 		case u.Port < 0 || u.Port > 65535:
 			return nil, fmt.Errorf("%s: [upstream.%s]: redirect_port %d is not a port", file, diag.Quote(name), u.Port)
 		case u.MetadataURL != "" && !strings.HasPrefix(u.MetadataURL, "https://"):
@@ -85,6 +89,17 @@ func (u *Upstream) badGrant() string {
 		return u.Grant + " needs assertion_file"
 	case u.Grant == enterpriseGrant && (u.IDPTokenURL == "" || u.IDPClientID == ""):
 		return enterpriseGrant + " needs idp_token_endpoint and idp_client_id"
+	}
+	return ""
+}
+
+// badIdentity describes what is wrong with the setting identity. It returns "" if nothing is.
+func (u *Upstream) badIdentity() string {
+	switch {
+	case u.Identity != "" && u.Identity != callerIdentity && u.Identity != ownerIdentity:
+		return "identity must be " + diag.Words([]string{callerIdentity, ownerIdentity}, "or")
+	case u.Identity == callerIdentity && u.Grant != "":
+		return "grant obtains the owner's tokens without a person, so identity cannot be caller"
 	}
 	return ""
 }
@@ -149,7 +164,7 @@ func (k *Keeper) register(
 		return client{}, errNoClient
 	}
 	answer, err := oauthex.RegisterClient(ctx, p.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
-		RedirectURIs: []string{redirect}, ClientName: "ambit", ApplicationType: "native",
+		RedirectURIs: []string{redirect}, ClientName: "ambit", ApplicationType: applicationType(redirect),
 		GrantTypes:    []string{"authorization_code", "refresh_token"},
 		ResponseTypes: []string{"code"}, TokenEndpointAuthMethod: wantedMethod(p.TokenEndpointAuthMethodsSupported),
 	}, k.client)
@@ -164,6 +179,14 @@ func (k *Keeper) register(
 		c.Method = secretMethod(c.Secret, p.TokenEndpointAuthMethodsSupported)
 	}
 	return c, nil
+}
+
+// applicationType returns how OpenID Connect calls a client with this redirect address.
+func applicationType(redirect string) string {
+	if strings.HasPrefix(redirect, "https://") {
+		return "web"
+	}
+	return "native"
 }
 
 // tidy removes text that an authorization server wrote from an error, and keeps only the code of the error.

@@ -32,9 +32,10 @@ const (
 	maxNonce = 1 << 10
 )
 
-// newProofKey returns a key for the tokens of an authorization server, or nil if it does not announce DPoP with ES256.
-func (p *provider) newProofKey() (*jose.JSONWebKey, error) {
-	if !slices.Contains(p.proofs, string(jose.ES256)) {
+// newProofKey returns a key for the tokens of an authorization server, or nil if the server does not announce ES256
+// among the algorithms for proofs.
+func newProofKey(proofs []string) (*jose.JSONWebKey, error) {
+	if !slices.Contains(proofs, string(jose.ES256)) {
 		return nil, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

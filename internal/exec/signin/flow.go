@@ -19,11 +19,15 @@ import (
 
 // Browser shows a page to a person and returns what the page sends back.
 type Browser interface {
+	redirector
+	// Visit shows a page and waits for the answer with the given state.
+	Visit(ctx context.Context, page, state string) (url.Values, error)
+}
+
+type redirector interface {
 	// Redirect returns the address to which the page must return. The preferred port comes from an earlier sign-in or the
 	// settings. It may be 0.
 	Redirect(ctx context.Context, port int) (string, error)
-	// Visit shows a page and waits for the answer with the given state.
-	Visit(ctx context.Context, page, state string) (url.Values, error)
 }
 
 const (
@@ -32,64 +36,108 @@ const (
 	offline   = "offline_access"
 )
 
+// visit is a sign-in whose page the person has not answered yet.
+type visit struct {
+	Target    Target   `json:"target"`
+	Client    client   `json:"client"`
+	Resource  string   `json:"resource"`
+	Issuer    string   `json:"issuer"`
+	TokenURL  string   `json:"token_endpoint"`
+	RevokeURL string   `json:"revocation_endpoint,omitempty"`
+	Scopes    []string `json:"scopes,omitempty"`
+	Verifier  string   `json:"verifier"`
+	State     string   `json:"state"`
+	// SendsIssuer reports whether the answer must contain the issuer (RFC 9207).
+	SendsIssuer bool     `json:"sends_issuer,omitempty"`
+	Proofs      []string `json:"proofs,omitempty"`
+}
+
 // authorize asks a person to sign in and returns the new sign-in. The old sign-in may be empty. Its client and scopes
 // are used again if the authorization server is still the same.
 func (k *Keeper) authorize(
 	ctx context.Context, b Browser, t *Target, challenges []oauthex.Challenge, old *grant, more []string,
 ) (*grant, error) {
-	u, err := k.upstream(t.Endpoint)
+	v, page, err := k.begin(ctx, b, t, challenges, old, more)
 	if err != nil {
 		return nil, err
+	}
+	answer, err := b.Visit(ctx, page, v.State)
+	if err != nil {
+		return nil, err
+	}
+	return k.finish(ctx, v, answer)
+}
+
+// begin prepares a sign-in and returns the address of the page.
+func (k *Keeper) begin(
+	ctx context.Context, b redirector, t *Target, challenges []oauthex.Challenge, old *grant, more []string,
+) (v *visit, page string, err error) {
+	u, err := k.upstream(t.Endpoint)
+	if err != nil {
+		return nil, "", err
 	}
 	p, err := k.discover(ctx, t.Endpoint, challenges, u)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if p.AuthorizationEndpoint == "" {
-		return nil, fmt.Errorf("the authorization server %s has no sign-in page", diag.Quote(p.Issuer))
+		return nil, "", fmt.Errorf("the authorization server %s has no sign-in page", diag.Quote(p.Issuer))
 	}
 	if old.Issuer != p.Issuer {
 		old = &grant{} // clients, scopes and tokens of another authorization server mean nothing to this one
 	}
 	redirect, err := b.Redirect(ctx, preferredPort(u, old.Client))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	c, err := k.register(ctx, p, u, old.Client, redirect)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	scopes := chooseScopes(p, u, parameter(challenges, "scope"), slices.Concat(old.Scopes, more))
 	if length := len(strings.Join(scopes, " ")); length > maxScopes {
-		return nil, fmt.Errorf("the server asks for scopes of %d bytes; the limit is %d", length, maxScopes)
+		return nil, "", fmt.Errorf("the server asks for scopes of %d bytes; the limit is %d", length, maxScopes)
 	}
-	config := c.config(p.TokenEndpoint)
-	config.Endpoint.AuthURL, config.RedirectURL, config.Scopes = p.AuthorizationEndpoint, redirect, scopes
-	verifier, state := oauth2.GenerateVerifier(), rand.Text()
-	resource := oauth2.SetAuthURLParam("resource", p.resource)
-	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), resource}
+	v = &visit{
+		Target: *t, Client: c, Resource: p.resource, Issuer: p.Issuer, TokenURL: p.TokenEndpoint,
+		RevokeURL: p.RevocationEndpoint, Scopes: scopes, Verifier: oauth2.GenerateVerifier(), State: rand.Text(),
+		SendsIssuer: p.AuthorizationResponseIssParameterSupported, Proofs: p.proofs,
+	}
+	config := v.config()
+	config.Endpoint.AuthURL, config.Scopes = p.AuthorizationEndpoint, scopes
+	options := []oauth2.AuthCodeOption{
+		oauth2.S256ChallengeOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource),
+	}
 	if slices.Contains(scopes, offline) {
 		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // OpenID Connect Core, section 11
 	}
-	answer, err := b.Visit(ctx, config.AuthCodeURL(state, options...), state)
+	return v, config.AuthCodeURL(v.State, options...), nil
+}
+
+func (v *visit) config() *oauth2.Config {
+	config := v.Client.config(v.TokenURL)
+	config.RedirectURL = v.Client.Redirect
+	return config
+}
+
+// finish checks the answer of the page and exchanges its code for tokens.
+func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*grant, error) {
+	code, err := v.readAnswer(answer)
 	if err != nil {
 		return nil, err
 	}
-	code, err := readAnswer(answer, state, p.AuthServerMeta)
+	key, err := newProofKey(v.Proofs)
 	if err != nil {
 		return nil, err
 	}
-	key, err := p.newProofKey()
+	token, err := v.config().Exchange(k.withClient(ctx, key), code,
+		oauth2.VerifierOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource))
 	if err != nil {
-		return nil, err
-	}
-	token, err := config.Exchange(k.withClient(ctx, key), code, oauth2.VerifierOption(verifier), resource)
-	if err != nil {
-		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(p.Issuer), tidy(err))
+		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(v.Issuer), tidy(err))
 	}
 	g := &grant{
-		Principal: t.Principal, Resource: p.resource, Issuer: p.Issuer, Client: c,
-		TokenURL: p.TokenEndpoint, RevokeURL: p.RevocationEndpoint, Scopes: scopes, Key: key,
+		Principal: v.Target.Principal, Resource: v.Resource, Issuer: v.Issuer, Client: v.Client,
+		TokenURL: v.TokenURL, RevokeURL: v.RevokeURL, Scopes: v.Scopes, Key: key,
 	}
 	return g, g.accept(token)
 }
@@ -117,18 +165,18 @@ func chooseScopes(p *provider, u Upstream, challenged string, earlier []string) 
 }
 
 // readAnswer returns the code in the answer of an authorization page.
-func readAnswer(answer url.Values, state string, m *oauthex.AuthServerMeta) (string, error) {
-	if !sameState(answer.Get("state"), state) {
+func (v *visit) readAnswer(answer url.Values) (string, error) {
+	if !sameState(answer.Get("state"), v.State) {
 		return "", errors.New("the answer belongs to another sign-in: its state is wrong")
 	}
 	// RFC 9207: a malicious server could otherwise send the person to another authorization server, and obtain a code of
 	// that server.
 	iss, sent := answer["iss"]
 	switch {
-	case sent && !slices.Equal(iss, []string{m.Issuer}):
-		return "", fmt.Errorf("the answer does not come from the authorization server %s", diag.Quote(m.Issuer))
-	case !sent && m.AuthorizationResponseIssParameterSupported:
-		return "", fmt.Errorf("the answer does not say that it comes from %s", diag.Quote(m.Issuer))
+	case sent && !slices.Equal(iss, []string{v.Issuer}):
+		return "", fmt.Errorf("the answer does not come from the authorization server %s", diag.Quote(v.Issuer))
+	case !sent && v.SendsIssuer:
+		return "", fmt.Errorf("the answer does not say that it comes from %s", diag.Quote(v.Issuer))
 	}
 	if code := answer.Get("error"); code != "" {
 		return "", &oauthError{code}

@@ -96,7 +96,7 @@ func TestHostileAnswers(t *testing.T) {
 }
 
 func TestReadAnswer(t *testing.T) {
-	m := &oauthex.AuthServerMeta{Issuer: "https://login.example"}
+	v := &visit{Issuer: "https://login.example", State: "s"}
 	for name, tt := range map[string]struct {
 		answer string
 		ok     bool
@@ -119,7 +119,7 @@ func TestReadAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, err := readAnswer(q, "s", m); (err == nil) != tt.ok || tt.ok && code != "c" {
+		if code, err := v.readAnswer(q); (err == nil) != tt.ok || tt.ok && code != "c" {
 			t.Errorf("%s: readAnswer = %q, %v", name, code, err)
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -24,6 +24,8 @@ import (
 type Keeper struct {
 	home      home.Home
 	vault     credential.Vault
+	shared    *sharedStorage // nil, except in a daemon
+	address   atomic.Pointer[string]
 	egress    *egress.Client
 	client    *http.Client
 	upstreams func() (map[string]Upstream, error)
@@ -47,7 +49,7 @@ func (k *Keeper) load(t *Target) (*grant, error) {
 	if t.Agent == "" || t.Agent == credential.Own {
 		return &grant{}, nil // the vault stores nothing for such an agent
 	}
-	s, found, err := k.vault.Get(t.Agent, t.ref())
+	s, found, err := k.storageOf(t.Principal).get(t)
 	if err != nil || !found {
 		return &grant{}, err
 	}
@@ -74,17 +76,12 @@ func (k *Keeper) save(t *Target, g *grant) error {
 	if err != nil {
 		return err
 	}
-	return k.vault.Set(t.Agent, t.ref(), s.Of(t.ID))
+	return k.storageOf(t.Principal).set(t, s.Of(t.ID))
 }
 
-// lock waits until no other process changes sign-ins, and then keeps other processes from doing so. A refresh token can
-// often be used only once, so two processes must not use the same one.
-func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
-	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "signins.lock"))
-	if err != nil && ctx.Err() != nil {
-		return nil, errors.New("another process is still renewing a sign-in, or was suspended while doing so")
-	}
-	return unlock, err
+// lock keeps other processes from changing the sign-in for a target.
+func (k *Keeper) lock(ctx context.Context, t *Target) (unlock func(), err error) {
+	return k.storageOf(t.Principal).lock(ctx, t)
 }
 
 // renew exchanges the refresh token of a sign-in, unless another process or call has already replaced the given access
@@ -93,7 +90,7 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 	// The exchange continues if the caller leaves, because the server may already have invalidated the old refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	unlock, err := k.lock(ctx)
+	unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -173,36 +170,34 @@ func (k *Keeper) Given() []string {
 	return slices.Clone(k.given)
 }
 
-// List returns the stored sign-ins, sorted by agent and server.
-func (k *Keeper) List() ([]Grant, error) {
-	entries, err := k.vault.List()
+// List returns the sign-ins in the home, sorted by agent and server.
+func (k *Keeper) List() ([]Grant, error) { return listed(vaultStorage{k.vault, k.home}, "") }
+
+// listed returns the sign-ins in a storage. If the principal is not "", it returns only those of the principal.
+func listed(in storage, principal string) ([]Grant, error) {
+	entries, err := in.list(principal)
 	if err != nil {
 		return nil, err
 	}
 	all := []Grant{}
 	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Ref, prefix)
-		server, principal, _ := strings.Cut(rest, ":")
-		if !ok {
-			continue
-		}
-		s, found, err := k.vault.Get(e.Agent, e.Ref)
-		if err != nil || !found {
-			return nil, err
-		}
-		g, err := unseal(s)
+		g, err := unseal(e.secret)
 		if err != nil {
 			return nil, err
 		}
-		if g.Access == "" || len(e.Hosts) != 1 {
-			continue // signed out by the authorization server; only the client remains
+		if hosts := e.secret.Hosts(); g.Access != "" && len(hosts) == 1 { // otherwise, only the client remains
+			all = append(all, g.public(e.agent, e.server, e.principal, hosts[0]))
 		}
-		all = append(all, Grant{
-			Agent: e.Agent, Server: server, Principal: principal, Host: e.Hosts[0], Resource: g.Resource, Issuer: g.Issuer,
-			Scopes: append([]string{}, g.Scopes...), Expires: g.Expires, Renewable: g.Refresh != "",
-		})
 	}
 	return all, nil
+}
+
+// public returns a sign-in without its tokens.
+func (g *grant) public(agent, server, principal, host string) Grant {
+	return Grant{
+		Agent: agent, Server: server, Principal: principal, Host: host, Resource: g.Resource, Issuer: g.Issuer,
+		Scopes: append([]string{}, g.Scopes...), Expires: g.Expires, Renewable: g.Refresh != "",
+	}
 }
 
 // Status reports whether there is a sign-in for a target, or settings to obtain tokens without one. It sends no request.
@@ -230,16 +225,16 @@ func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
 // SignOut removes a sign-in and revokes its tokens. The first result reports whether there was a sign-in. The error
 // is the reason why the tokens could not be revoked. They are removed from the vault in any case.
 func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error) {
-	unlock, err := k.lock(ctx)
+	unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	s, found, err := k.vault.Get(t.Agent, t.ref())
+	s, found, err := k.storageOf(t.Principal).get(t)
 	if err != nil || !found {
 		return false, err
 	}
-	if _, err := k.vault.Remove(t.Agent, t.ref()); err != nil {
+	if err := k.storageOf(t.Principal).remove(t); err != nil {
 		return true, err
 	}
 	g, err := unseal(s)

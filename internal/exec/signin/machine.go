@@ -81,7 +81,7 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 	if c.Method == methodBasic {
 		config.AuthStyle = oauth2.AuthStyleInHeader
 	}
-	key, err := p.newProofKey()
+	key, err := newProofKey(p.proofs)
 	if err != nil {
 		return nil, err
 	}

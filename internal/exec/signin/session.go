@@ -140,7 +140,7 @@ func (s *Session) obtain(
 	ctx context.Context, sent string, challenges []oauthex.Challenge, u Upstream, try int,
 ) (again bool, err error) {
 	k, t := s.keeper, &s.target
-	unlock, err := k.lock(ctx)
+	unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return false, t.unusable(err)
 	}
@@ -251,19 +251,27 @@ func (s *Session) signIn(ctx context.Context, sent string, challenges []oauthex.
 	if err != nil {
 		return false, t.failed(err)
 	}
-	unlock, err := k.lock(ctx)
-	if err == nil {
-		defer unlock()
-		old, err = k.load(t) // another process may have renewed it
+	if err := k.replace(ctx, t, g); err != nil {
+		return false, t.unusable(err)
 	}
+	return true, nil
+}
+
+// replace stores a new sign-in and revokes the tokens of the old one.
+func (k *Keeper) replace(ctx context.Context, t *Target, g *grant) error {
+	unlock, err := k.lock(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, err := k.load(t) // another process may have renewed it
 	if err == nil {
 		err = k.save(t, g)
 	}
-	if err != nil {
-		return false, t.unusable(err)
+	if err == nil {
+		_ = k.revoke(ctx, old) // the new sign-in works even if the old tokens stay valid until they expire
 	}
-	_ = k.revoke(ctx, old) // the new sign-in works even if the old tokens stay valid until they expire
-	return true, nil
+	return err
 }
 
 // failed returns the refusal for a sign-in that failed.

@@ -56,6 +56,8 @@ type Target struct {
 	// Server is the alias of the server, and Endpoint is its URL.
 	Server, Endpoint string
 	Principal        string
+	// Daemon is the address of the daemon at which the principal signs in. It is empty for the owner of the home.
+	Daemon string
 }
 
 // prefix is the prefix of each sign-in's reference in the vault. References in a manifest cannot contain a colon.
@@ -69,6 +71,9 @@ func (t *Target) Command() string { return t.command("") }
 
 // command returns the command that signs in, with further flags.
 func (t *Target) command(flags string) string {
+	if t.Daemon != "" {
+		flags += "--url " + diag.ShellWord(t.Daemon) + " "
+	}
 	return "ambit login " + flags + diag.ShellWord(cmp.Or(t.Manifest, t.Agent, "AGENT")) + " " + diag.ShellWord(t.Server)
 }
 
@@ -129,9 +134,18 @@ func (g *grant) good(now time.Time) bool {
 
 // fits reports whether the tokens may be sent to the target. The vault has already compared the agent's name.
 func (g *grant) fits(t *Target, s credential.Secret) bool {
-	host, err := egress.Audience(t.Endpoint)
-	return err == nil && s.ID() == t.ID && slices.Equal(s.Hosts(), []string{host}) &&
+	host := hostOf(t.Endpoint)
+	return host != "" && s.ID() == t.ID && slices.Equal(s.Hosts(), []string{host}) &&
 		g.Principal == t.Principal && covers(g.Resource, t.Endpoint)
+}
+
+// hostOf returns the only host that receives the token for an endpoint. It returns "" if the endpoint is not valid.
+func hostOf(endpoint string) string {
+	host, err := egress.Audience(endpoint)
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // covers reports whether a resource contains an endpoint: both have the same origin, and the resource's path is the

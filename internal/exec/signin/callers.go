@@ -1,0 +1,255 @@
+package signin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// The values of the setting "identity".
+const (
+	callerIdentity = "caller"
+	ownerIdentity  = "owner"
+)
+
+// ServeCallers makes the keeper serve the callers of a daemon. Their sign-ins are kept in the daemon's store.
+func (k *Keeper) ServeCallers(db state.DB, keys *identity.Keys) { k.shared = &sharedStorage{db, keys} }
+
+// SetAddress sets the daemon's address, which appears in the commands that callers run to sign in.
+func (k *Keeper) SetAddress(address string) { k.address.Store(&address) }
+
+// For returns a copy of a target for a principal. If the principal is a caller of a daemon, the copy contains the
+// daemon's address.
+func (k *Keeper) For(t Target, principal string) Target {
+	t.Principal, t.Daemon = principal, ""
+	if address := k.address.Load(); address != nil && k.storageOf(principal) == k.shared {
+		t.Daemon = *address
+	}
+	return t
+}
+
+// ByCaller reports whether each caller uses a sign-in of their own for an endpoint. Otherwise, all requests use the
+// sign-in of the owner.
+func (k *Keeper) ByCaller(endpoint string) (bool, error) {
+	if k.shared == nil {
+		return false, nil
+	}
+	u, err := k.upstream(endpoint)
+	return u.Identity != ownerIdentity && u.Grant == "", err
+}
+
+// Begun is a sign-in that waits for the answer of the authorization server's page.
+type Begun struct {
+	// Page is the address of the page. State is the state that the answer contains.
+	Page    string    `json:"url"`
+	State   string    `json:"state"`
+	Expires time.Time `json:"expires_at"`
+}
+
+// maxBegun is how many sign-ins of one principal can wait for their answers. Each of them may register a client.
+const maxBegun = 20
+
+// waiting is a visit together with the session that began it.
+type waiting struct {
+	Session string `json:"session"`
+	Visit   *visit `json:"visit"`
+}
+
+// fixed is the address of a page of the daemon.
+type fixed string
+
+func (f fixed) Redirect(context.Context, int) (string, error) { return string(f), nil }
+
+// Begin begins a sign-in of the target's principal and returns the page to open in a browser. The page sends the
+// browser to the address redirect. The session names the browser session or the key of the principal. Only this session
+// can complete the sign-in: a person who is lured to the page of someone else's sign-in must not complete it for them.
+func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect string, more ...string) (Begun, error) {
+	if k.shared == nil {
+		return Begun{}, errors.New("callers can sign in only to a daemon")
+	}
+	switch byCaller, err := k.ByCaller(t.Endpoint); {
+	case err != nil:
+		return Begun{}, t.unusable(err)
+	case !byCaller:
+		r := call.Refuse(Stage, call.PolicyDenied, "server %s uses the sign-in of the daemon's operator", t.Server)
+		r.Hint = "no sign-in is needed; if each caller should use a sign-in of their own, the operator can remove " +
+			"identity or grant from [upstream.\"HOST\"] in config.toml"
+		return Begun{}, r
+	}
+	if err := k.mayBegin(ctx, t.Principal); err != nil {
+		return Begun{}, err
+	}
+	old, err := k.load(&t)
+	if err == nil {
+		old, err = k.withClientOfAll(&t, old)
+	}
+	if err != nil {
+		return Begun{}, t.unusable(err)
+	}
+	v, page, err := k.begin(ctx, fixed(redirect), &t, k.challenges(ctx, t.Endpoint), old, more)
+	if err != nil {
+		return Begun{}, t.failed(err)
+	}
+	if v.Client.Registered && v.Client != old.Client {
+		all := t
+		all.Principal = ""
+		g := &grant{Resource: v.Resource, Issuer: v.Issuer, Client: v.Client, TokenURL: v.TokenURL}
+		if err := k.save(&all, g); err != nil {
+			return Begun{}, t.unusable(err)
+		}
+	}
+	until := k.now().Add(visitTime)
+	if err := k.keepVisit(ctx, waiting{session, v}, until); err != nil {
+		return Begun{}, t.unusable(err)
+	}
+	return Begun{page, v.State, until}, nil
+}
+
+// withClientOfAll returns a copy of a sign-in with the client that ambit registered for all callers. The client is
+// used again if its authorization server and its redirect address are still the same.
+func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
+	all := *t
+	all.Principal = ""
+	shared, err := k.load(&all)
+	if err != nil || shared.Issuer == "" || old.Issuer != "" && old.Issuer != shared.Issuer {
+		return old, err
+	}
+	g := *old
+	g.Issuer, g.Client = shared.Issuer, shared.Client
+	return &g, nil
+}
+
+// challenges returns the challenges in the server's answer to a request without a token. If there is no such answer,
+// the metadata is searched without them.
+func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Challenge {
+	body := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, body)
+	if err != nil {
+		return nil
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return nil
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		return nil
+	}
+	challenges, _ := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate")) // nil after an error
+	return challenges
+}
+
+// Complete completes a sign-in with the answer of the page, which is the query of the address that the browser returned
+// to. The principal and the session must be those that began the sign-in. An answer can be used once.
+func (k *Keeper) Complete(ctx context.Context, principal, session string, answer url.Values) (Grant, error) {
+	if k.shared == nil {
+		return Grant{}, errors.New("callers can sign in only to a daemon")
+	}
+	w, err := k.takeVisit(ctx, principal, session, answer.Get("state"))
+	if err != nil {
+		return Grant{}, err
+	}
+	t := &w.Visit.Target
+	// The exchange continues if the caller leaves, because the code works only once.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*answerTime)
+	defer cancel()
+	g, err := k.finish(ctx, w.Visit, answer)
+	if err != nil {
+		return Grant{}, t.failed(err)
+	}
+	if err := k.replace(ctx, t, g); err != nil {
+		return Grant{}, t.unusable(err)
+	}
+	return g.public(t.Agent, t.Server, t.Principal, hostOf(t.Endpoint)), nil
+}
+
+// ListFor returns the sign-ins of a principal, sorted by agent and server.
+func (k *Keeper) ListFor(principal string) ([]Grant, error) { return listed(k.storageOf(principal), principal) }
+
+// stateID returns the id of a waiting sign-in. The store contains only a hash of the state, so reading the store is not
+// enough to answer in place of the browser.
+func stateID(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// mayBegin returns an error if too many sign-ins of a principal wait for their answers.
+func (k *Keeper) mayBegin(ctx context.Context, principal string) error {
+	var waiting int64
+	err := k.shared.db.Read(ctx, func(tx state.Tx) error {
+		return tx.Query(`SELECT COUNT(*) FROM signins_begun WHERE principal = $1 AND until > $2`,
+			[]any{principal, k.now().UnixMicro()}, func(r state.Row) error { return r.Scan(&waiting) })
+	})
+	if err == nil && waiting >= maxBegun {
+		r := call.Refuse(Stage, call.RateLimited, "%d sign-ins of %s wait for an answer", waiting, diag.Quote(principal)).Again()
+		r.Hint = fmt.Sprintf("complete one of them, or try again in %v", visitTime)
+		return r
+	}
+	return err
+}
+
+// keepVisit stores a sign-in that waits for its answer, and deletes those whose time is over.
+func (k *Keeper) keepVisit(ctx context.Context, w waiting, until time.Time) error {
+	plain, err := json.Marshal(w)
+	if err != nil {
+		return errors.New("the sign-in cannot be encoded")
+	}
+	id, principal := stateID(w.Visit.State), w.Visit.Target.Principal
+	sealed := k.shared.keys.Seal(purpose("begun", id, principal), plain)
+	return k.shared.db.Write(ctx, func(tx state.Tx) error {
+		if _, err := tx.Exec(`DELETE FROM signins_begun WHERE until < $1`, k.now().UnixMicro()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`INSERT INTO signins_begun (id, principal, until, sealed) VALUES ($1, $2, $3, $4)`,
+			id, principal, until.UnixMicro(), sealed)
+		return err
+	})
+}
+
+// takeVisit removes and returns the waiting sign-in with the given state. It leaves a sign-in of another session in
+// place, so that a stranger cannot end it.
+func (k *Keeper) takeVisit(ctx context.Context, principal, session, text string) (w waiting, err error) {
+	id, taken := stateID(text), false
+	err = k.shared.db.Write(ctx, func(tx state.Tx) error {
+		var sealed []byte
+		w, taken = waiting{}, false
+		err := tx.Query(`SELECT sealed FROM signins_begun WHERE id = $1 AND principal = $2 AND until > $3`,
+			[]any{id, principal, k.now().UnixMicro()}, func(r state.Row) error { return r.Scan(&sealed) })
+		if err != nil || sealed == nil {
+			return err
+		}
+		plain, err := k.shared.keys.OpenKept(purpose("begun", id, principal), sealed)
+		if err != nil || json.Unmarshal(plain, &w) != nil || w.Visit == nil || !sameState(w.Session, session) {
+			return nil
+		}
+		n, err := tx.Exec(`DELETE FROM signins_begun WHERE id = $1`, id)
+		taken = n == 1
+		return err
+	})
+	if err != nil {
+		return w, err
+	}
+	if !taken || w.Visit.Target.Principal != principal {
+		r := call.Refuse(Stage, call.CredentialMissing, "the answer belongs to no sign-in that this session has begun")
+		r.Hint = "begin the sign-in again, and complete it in the same browser session or with the same key within " +
+			visitTime.String()
+		return waiting{}, r
+	}
+	return w, nil
+}

@@ -1,0 +1,300 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// newReplicas returns the keepers of two gateways that share a store but no home.
+func newReplicas(t *testing.T) (a, b *Keeper) {
+	t.Helper()
+	h := home.At(t.TempDir())
+	t.Setenv("AMBIT_HOME", h.Dir()) // keeps the vault's key in the folder
+	s, err := store.Open(t.Context(), h, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	replica := func(h home.Home) *Keeper {
+		c := egress.New(egress.Switches{LoopbackHTTP: true})
+		t.Cleanup(c.Close)
+		k := New(h, credential.Open(h), c)
+		k.ServeCallers(s.DB, s.Keys)
+		k.SetAddress("https://ambit.example.com")
+		return k
+	}
+	return replica(h), replica(home.At(t.TempDir()))
+}
+
+// caller is a target for one of the callers of a daemon.
+func (w *world) caller(k *Keeper, principal string) Target { return k.For(w.target(), principal) }
+
+const backAt = "https://ambit.example.com/back"
+
+// visitPage opens the page of a sign-in and returns what the page sends back.
+func visitPage(t *testing.T, page string) url.Values {
+	t.Helper()
+	var back url.Values
+	browser := &http.Client{CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+		back = req.URL.Query()
+		return http.ErrUseLastResponse
+	}}
+	defer browser.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := browser.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return back
+}
+
+// connect signs a caller in.
+func (w *world) connect(k *Keeper, principal string) {
+	w.t.Helper()
+	begun, err := k.Begin(w.t.Context(), "session", w.caller(k, principal), backAt)
+	if err == nil {
+		_, err = k.Complete(w.t.Context(), principal, "session", visitPage(w.t, begun.Page))
+	}
+	if err != nil {
+		w.t.Fatalf("%s signs in: %v", principal, err)
+	}
+}
+
+// answered sends a request of a caller and returns the status.
+func (w *world) answered(k *Keeper, principal string) (status int, err error) {
+	return request(w.t.Context(), k.Session(w.caller(k, principal), nil), w.endpoint())
+}
+
+// A caller signs in at one replica, completes the sign-in at another one, and is signed in at both. Other callers and the
+// owner are not.
+func TestCallerSignsIn(t *testing.T) {
+	w := newWorld(t)
+	a, b := newReplicas(t)
+	begun, err := a.Begin(t.Context(), "session", w.caller(a, "bob@example.com"), backAt, "notes:write")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Complete(t.Context(), "bob@example.com", "session", visitPage(t, begun.Page))
+	if err != nil || g.Principal != "bob@example.com" || !slices.Contains(g.Scopes, "notes:write") {
+		t.Fatalf("Complete = %+v, %v", g, err)
+	}
+	for _, k := range []*Keeper{a, b} {
+		if status, err := w.answered(k, "bob@example.com"); status != http.StatusOK || err != nil {
+			t.Errorf("a call of the caller: %d, %v", status, err)
+		}
+		for _, other := range []string{"eve@example.com", w.target().Principal, ""} {
+			if status, err := w.answered(k, other); status == http.StatusOK || refusalOf(err) != call.CredentialMissing {
+				t.Errorf("a call of %q: %d, %v", other, status, err)
+			}
+		}
+	}
+	if all, err := b.ListFor("bob@example.com"); err != nil || len(all) != 1 || all[0].Host != g.Host {
+		t.Errorf("ListFor = %+v, %v", all, err)
+	}
+	if all, err := b.ListFor("eve@example.com"); err != nil || len(all) != 0 {
+		t.Errorf("ListFor another principal = %+v, %v", all, err)
+	}
+	w.connect(a, "eve@example.com")
+	if w.clients != 1 {
+		t.Errorf("ambit registered %d clients for two callers", w.clients)
+	}
+	bob := w.caller(a, "bob@example.com")
+	if found, err := a.SignOut(t.Context(), &bob); !found || err != nil {
+		t.Errorf("SignOut = %v, %v", found, err)
+	}
+	status, err := w.answered(b, "bob@example.com")
+	if status == http.StatusOK || refusalOf(err) != call.CredentialMissing {
+		t.Errorf("a call at the other replica after the sign-out: %d, %v", status, err)
+	}
+	if r, _ := errors.AsType[*call.Refusal](err); r == nil || !strings.Contains(r.Hint, "ambit login --url https://ambit.example.com") {
+		t.Errorf("the refusal does not say how to sign in: %+v", r)
+	}
+	if status, err := w.answered(b, "eve@example.com"); status != http.StatusOK || err != nil {
+		t.Errorf("a call of another caller: %d, %v", status, err)
+	}
+}
+
+func refusalOf(err error) call.Code {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		return r.Code
+	}
+	return ""
+}
+
+// Only the session that began a sign-in completes it, and only once. Wrong attempts do not end it.
+func TestOnlyTheStarterCompletes(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	begun, err := k.Begin(t.Context(), "of-bob", w.caller(k, "bob@example.com"), backAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := visitPage(t, begun.Page)
+	wrong := func(name, principal, session string, answer url.Values) {
+		t.Helper()
+		if g, err := k.Complete(t.Context(), principal, session, answer); err == nil {
+			t.Errorf("%s: Complete = %+v", name, g)
+		}
+	}
+	other := url.Values{"code": answer["code"], "iss": answer["iss"], "state": {"x"}}
+	wrong("another principal", "eve@example.com", "of-bob", answer)
+	wrong("another session", "bob@example.com", "of-eve", answer)
+	wrong("another state", "bob@example.com", "of-bob", other)
+	wrong("no state", "bob@example.com", "of-bob", url.Values{"code": answer["code"]})
+	if _, err := k.Complete(t.Context(), "bob@example.com", "of-bob", answer); err != nil {
+		t.Errorf("the starter: %v", err)
+	}
+	wrong("a second time", "bob@example.com", "of-bob", answer)
+}
+
+// A code of someone else's sign-in is worthless in one's own (code injection), and so is one of another authorization
+// server (mix-up).
+func TestForeignCode(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	of := func(principal string) url.Values {
+		t.Helper()
+		begun, err := k.Begin(t.Context(), principal, w.caller(k, principal), backAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return visitPage(t, begun.Page)
+	}
+	bob, eve := of("bob@example.com"), of("eve@example.com")
+	eve.Set("code", bob.Get("code"))
+	if g, err := k.Complete(t.Context(), "eve@example.com", "eve@example.com", eve); err == nil {
+		t.Errorf("a stolen code was accepted: %+v", g)
+	}
+	mixed := of("eve@example.com")
+	mixed.Set("iss", "https://login.bank.example")
+	if g, err := k.Complete(t.Context(), "eve@example.com", "eve@example.com", mixed); err == nil {
+		t.Errorf("an answer of another authorization server was accepted: %+v", g)
+	}
+	if all, err := k.ListFor("eve@example.com"); err != nil || len(all) != 0 {
+		t.Errorf("sign-ins = %+v, %v", all, err)
+	}
+}
+
+// A row that is copied to another principal, agent or server is useless, even for someone who can write to the store.
+func TestCopiedRow(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	w.connect(k, "bob@example.com")
+	for name, change := range map[string]func(*Target){
+		"principal": func(t *Target) { t.Principal = "eve@example.com" },
+		"agent":     func(t *Target) { t.Agent = "other" },
+		"server":    func(t *Target) { t.Server = "other" },
+	} {
+		to := w.caller(k, "bob@example.com")
+		change(&to)
+		err := k.shared.db.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`INSERT INTO signins (agent, server, principal, sealed)
+				SELECT $1, $2, $3, sealed FROM signins WHERE principal = 'bob@example.com' AND agent = 'notes' AND server = 'remote'`,
+				to.Agent, to.Server, to.Principal)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := k.load(&to); err == nil && g.Access != "" {
+			t.Errorf("a row was used after a change of the %s", name)
+		}
+	}
+}
+
+// A token is used only for the agent and the host that it was issued for.
+func TestCallerBinding(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	w.connect(k, "bob@example.com")
+	for name, change := range map[string]func(*Target){
+		"id of the agent": func(t *Target) { t.ID = "other-id" },
+		"host":            func(t *Target) { t.Endpoint = "https://notes.example.com/mcp" },
+		"resource":        func(t *Target) { t.Endpoint = strings.TrimSuffix(t.Endpoint, "/mcp") + "/other" },
+	} {
+		to := w.caller(k, "bob@example.com")
+		change(&to)
+		if g, err := k.load(&to); err != nil || g.Access != "" {
+			t.Errorf("the token is used after a change of the %s, error %v", name, err)
+		}
+	}
+}
+
+// If calls at two replicas find an expired token at the same time, exactly one of them uses the refresh token.
+func TestRotationRace(t *testing.T) {
+	w := newWorld(t)
+	a, b := newReplicas(t)
+	w.set(func(w *world) { w.life = 1 }) // each token is renewed at its first use
+	w.connect(a, "bob@example.com")
+	w.set(func(w *world) { w.life, w.forms = 3600, nil })
+	var calls sync.WaitGroup
+	for i := range 16 {
+		k := []*Keeper{a, b}[i%2]
+		calls.Go(func() {
+			if status, err := w.answered(k, "bob@example.com"); status != http.StatusOK || err != nil {
+				t.Errorf("a call: %d, %v", status, err)
+			}
+		})
+	}
+	calls.Wait()
+	if n := len(w.forms); n != 1 {
+		t.Errorf("%d token requests, want 1", n)
+	}
+}
+
+// A principal can begin only so many sign-ins, and those of others do not count.
+func TestManyBegun(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	begin := func(ctx context.Context, principal string) error {
+		_, err := k.Begin(ctx, "session", w.caller(k, principal), backAt)
+		return err
+	}
+	for range maxBegun {
+		if err := begin(t.Context(), "bob@example.com"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := begin(t.Context(), "bob@example.com"); refusalOf(err) != call.RateLimited {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := begin(t.Context(), "eve@example.com"); err != nil {
+		t.Errorf("another principal: %v", err)
+	}
+}
+
+// With identity = "owner", callers need no sign-in, and the setting is needed for that.
+func TestIdentity(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	for identity, want := range map[string]bool{"": true, callerIdentity: true, ownerIdentity: false} {
+		at, err := url.Parse(w.endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.upstreams = func() (map[string]Upstream, error) { return map[string]Upstream{at.Host: {Identity: identity}}, nil }
+		if byCaller, err := k.ByCaller(w.endpoint()); err != nil || byCaller != want {
+			t.Errorf("identity %q: ByCaller = %v, %v", identity, byCaller, err)
+		}
+		if _, err := k.Begin(t.Context(), "session", w.caller(k, "bob@example.com"), backAt); (err == nil) != want {
+			t.Errorf("identity %q: Begin: %v", identity, err)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package signin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// storage keeps sign-ins. The vault of a home keeps those of its owner. The store of a daemon keeps those of the
+// daemon's callers, so that all replicas use the same ones.
+type storage interface {
+	get(t *Target) (s credential.Secret, found bool, err error)
+	set(t *Target, s credential.Secret) error
+	remove(t *Target) error
+	// list returns the sign-ins of a principal, or of all principals if the parameter is "".
+	list(principal string) ([]entry, error)
+	// lock waits until no other process changes the sign-in, and then keeps other processes from doing so. A refresh token
+	// can often be used only once, so two processes must not use the same one.
+	lock(ctx context.Context, t *Target) (unlock func(), err error)
+}
+
+// entry is a sign-in with the names that it is stored under.
+type entry struct {
+	agent, server, principal string
+	secret                   credential.Secret
+}
+
+// storageOf returns the storage for the sign-ins of a principal.
+func (k *Keeper) storageOf(principal string) storage {
+	if k.shared != nil && principal != identity.LocalName() {
+		return k.shared
+	}
+	return vaultStorage{k.vault, k.home}
+}
+
+// errBusy means that the lock of a sign-in was not released in time.
+var errBusy = errors.New("another process is still renewing a sign-in, or was suspended while doing so")
+
+// vaultStorage keeps sign-ins in a vault.
+type vaultStorage struct {
+	credential.Vault
+	home home.Home
+}
+
+func (v vaultStorage) get(t *Target) (credential.Secret, bool, error) { return v.Get(t.Agent, t.ref()) }
+
+func (v vaultStorage) set(t *Target, s credential.Secret) error { return v.Set(t.Agent, t.ref(), s) }
+
+func (v vaultStorage) remove(t *Target) error {
+	_, err := v.Remove(t.Agent, t.ref())
+	return err
+}
+
+func (v vaultStorage) list(of string) (all []entry, err error) {
+	entries, err := v.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Ref, prefix)
+		server, principal, _ := strings.Cut(rest, ":")
+		if !ok || of != "" && of != principal {
+			continue
+		}
+		s, found, err := v.Get(e.Agent, e.Ref)
+		if err != nil {
+			return nil, err
+		}
+		if found { // another process may have removed it
+			all = append(all, entry{e.Agent, server, principal, s})
+		}
+	}
+	return all, nil
+}
+
+func (v vaultStorage) lock(ctx context.Context, _ *Target) (unlock func(), err error) {
+	unlock, err = home.Hold(ctx, filepath.Join(v.home.Dir(), "signins.lock"))
+	if err != nil && ctx.Err() != nil {
+		return nil, errBusy
+	}
+	return unlock, err
+}
+
+// sharedStorage keeps sign-ins in a store. Each row is encrypted together with the names that it is stored under, so a
+// row that is copied to another agent, server or principal cannot be decrypted.
+type sharedStorage struct {
+	db   state.DB
+	keys *identity.Keys
+}
+
+const (
+	// storeTime is the time limit for one access to the store.
+	storeTime = 10 * time.Second
+	// claimTime is how long the others wait for a process that changes a sign-in. It is longer than a token request, even
+	// if the clocks of two machines differ.
+	claimTime = 2 * answerTime
+)
+
+// purpose returns the purpose of an encrypted row.
+func purpose(kind string, names ...string) string {
+	text, _ := json.Marshal(names) // strings can always be encoded
+	return "signin/" + kind + "/" + string(text)
+}
+
+// sealedSecret is the content of a row.
+type sealedSecret struct {
+	ID    string   `json:"id"`
+	Hosts []string `json:"hosts"`
+	Value string   `json:"value"`
+}
+
+func (s *sharedStorage) open(agent, server, principal string, sealed []byte) (credential.Secret, error) {
+	var c sealedSecret
+	plain, err := s.keys.OpenKept(purpose("token", agent, server, principal), sealed)
+	if err != nil || json.Unmarshal(plain, &c) != nil {
+		return credential.Secret{}, errors.New("the stored sign-in is damaged or belongs to someone else")
+	}
+	secret, err := credential.New(credential.JSON, c.Value, c.Hosts)
+	return secret.Of(c.ID), err
+}
+
+func (s *sharedStorage) get(t *Target) (secret credential.Secret, found bool, err error) {
+	var sealed []byte
+	err = s.read(`SELECT sealed FROM signins WHERE agent = $1 AND server = $2 AND principal = $3`,
+		[]any{t.Agent, t.Server, t.Principal}, func() { sealed = nil },
+		func(r state.Row) error { return r.Scan(&sealed) })
+	if err != nil || sealed == nil {
+		return credential.Secret{}, false, err
+	}
+	secret, err = s.open(t.Agent, t.Server, t.Principal, sealed)
+	return secret, err == nil, err
+}
+
+func (s *sharedStorage) set(t *Target, secret credential.Secret) error {
+	plain, err := json.Marshal(sealedSecret{secret.ID(), secret.Hosts(), secret.Reveal()})
+	if err != nil {
+		return errors.New("the sign-in cannot be encoded")
+	}
+	return s.write(`INSERT INTO signins (agent, server, principal, sealed) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (agent, server, principal) DO UPDATE SET sealed = excluded.sealed`,
+		t.Agent, t.Server, t.Principal, s.keys.Seal(purpose("token", t.Agent, t.Server, t.Principal), plain))
+}
+
+func (s *sharedStorage) remove(t *Target) error {
+	return s.write(`DELETE FROM signins WHERE agent = $1 AND server = $2 AND principal = $3`,
+		t.Agent, t.Server, t.Principal)
+}
+
+func (s *sharedStorage) list(of string) (all []entry, err error) {
+	var rows [][]byte
+	err = s.read(`SELECT agent, server, principal, sealed FROM signins WHERE principal <> '' AND (principal = $1 OR $2 = '')
+		ORDER BY agent, server, principal`, []any{of, of}, func() { all, rows = nil, nil },
+		func(r state.Row) error {
+			one, sealed := entry{}, []byte{}
+			err := r.Scan(&one.agent, &one.server, &one.principal, &sealed)
+			all, rows = append(all, one), append(rows, sealed)
+			return err
+		})
+	for i := range all {
+		if err == nil {
+			all[i].secret, err = s.open(all[i].agent, all[i].server, all[i].principal, rows[i])
+		}
+	}
+	return all, err
+}
+
+// read runs one query. It calls reset first, because the transaction may run more than once.
+func (s *sharedStorage) read(query string, args []any, reset func(), visit func(state.Row) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	return s.db.Read(ctx, func(tx state.Tx) error {
+		reset()
+		return tx.Query(query, args, visit)
+	})
+}
+
+func (s *sharedStorage) write(statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	return s.db.Write(ctx, func(tx state.Tx) error {
+		_, err := tx.Exec(statement, args...)
+		return err
+	})
+}
+
+func (s *sharedStorage) lock(ctx context.Context, t *Target) (unlock func(), err error) {
+	claim := rand.Text()
+	for {
+		claimed := false
+		err := s.db.Write(ctx, func(tx state.Tx) error {
+			now := time.Now()
+			if _, err := tx.Exec(`DELETE FROM signin_claims
+				WHERE agent = $1 AND server = $2 AND principal = $3 AND until < $4`,
+				t.Agent, t.Server, t.Principal, now.UnixMicro()); err != nil {
+				return err
+			}
+			n, err := tx.Exec(`INSERT INTO signin_claims (agent, server, principal, claim, until)
+				VALUES ($1, $2, $3, $4, $5) ON CONFLICT (agent, server, principal) DO NOTHING`,
+				t.Agent, t.Server, t.Principal, claim, now.Add(claimTime).UnixMicro())
+			claimed = n == 1
+			return err
+		})
+		if err == nil && !claimed {
+			err = s.db.Changed(ctx)
+		}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, errBusy
+		case err != nil:
+			return nil, err
+		case claimed:
+			return func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil // it expires anyway
+		}
+	}
+}
