@@ -135,6 +135,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	}
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
 	o.Store, o.Approvals = &timed, s.approval.Approvals
+	o.SignIns.ServeCallers(timed.DB, b.Keys)
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
 	o.Persist, o.Flow = true, gateway.NewFlow()
 	unconfined, err := t.unconfinedServers(s)
@@ -164,6 +165,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	runKey, key := identity.NewPassingKey()
 	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
 	s.Allowed = func(name string) (string, error) { return allowance.Of(&timed).Digest(ctx, name) }
+	s.SignIns = o.SignIns
 	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.Authority), runKey, b.Journal
 	s.Version, s.Log = version, t.troublef
 	s.CheckStore = func(ctx context.Context) error { return b.DB.Read(ctx, func(state.Tx) error { return nil }) }
@@ -238,6 +240,7 @@ func (t *terminal) listen(
 		d.Close()
 		return missing(addressHint(ctx, h), "%w", err)
 	}
+	s.SignIns.SetAddress(d.Address(url))
 	presence := daemon.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
 	presence.Store, presence.StorePassword = withoutPassword(s.store)
 	if presence.KeyFile, err = daemon.WriteKey(h, key); err != nil {

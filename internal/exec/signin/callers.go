@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -29,6 +30,9 @@ const (
 // ServeCallers makes the keeper serve the callers of a daemon. Their sign-ins are kept in the daemon's store.
 func (k *Keeper) ServeCallers(db state.DB, keys *identity.Keys) { k.shared = &sharedStorage{db, keys} }
 
+// ServesCallers reports whether the keeper serves the callers of a daemon.
+func (k *Keeper) ServesCallers() bool { return k.shared != nil }
+
 // SetAddress sets the daemon's address, which appears in the commands that callers run to sign in.
 func (k *Keeper) SetAddress(address string) { k.address.Store(&address) }
 
@@ -50,6 +54,36 @@ func (k *Keeper) ByCaller(endpoint string) (bool, error) {
 	}
 	u, err := k.upstream(endpoint)
 	return u.Identity != ownerIdentity && u.Grant == "", err
+}
+
+// nobody is the principal of requests that use no sign-in. No principal has this name.
+const nobody = ""
+
+// key returns the id of a sign-in. Earlier versions stored sign-ins without an id.
+func (g *grant) key() string { return cmp.Or(g.ID, "unnamed") }
+
+// Anonymous returns a session whose requests contain no token.
+func (k *Keeper) Anonymous(t Target) *Session { return k.Session(k.For(t, nobody), nil) }
+
+// CallerSession returns a session that uses only the present sign-in of a principal, and the id of this sign-in. The id
+// is "" if the principal is not signed in.
+func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
+	g, err := k.load(&t)
+	switch {
+	case err != nil:
+		return nil, "", t.unusable(err)
+	case g.Access == "":
+		return nil, "", nil
+	}
+	s = k.Session(t, nil)
+	s.id = g.key()
+	return s, s.id, nil
+}
+
+// Missing returns the refusal for a principal who is not signed in.
+func (t *Target) Missing() *call.Refusal {
+	// The command is part of the message, because lists of agents show no hints.
+	return t.refuse("server %s needs a sign-in (%s)", t.Server, t.command(""))
 }
 
 // Begun is a sign-in that waits for the answer of the authorization server's page.
@@ -106,7 +140,7 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 	}
 	if v.Client.Registered && v.Client != old.Client {
 		all := t
-		all.Principal = ""
+		all.Principal = nobody
 		g := &grant{Resource: v.Resource, Issuer: v.Issuer, Client: v.Client, TokenURL: v.TokenURL}
 		if err := k.save(&all, g); err != nil {
 			return Begun{}, t.unusable(err)
@@ -123,7 +157,7 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 // used again if its authorization server and its redirect address are still the same.
 func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
 	all := *t
-	all.Principal = ""
+	all.Principal = nobody
 	shared, err := k.load(&all)
 	if err != nil || shared.Issuer == "" || old.Issuer != "" && old.Issuer != shared.Issuer {
 		return old, err
@@ -180,7 +214,9 @@ func (k *Keeper) Complete(ctx context.Context, principal, session string, answer
 }
 
 // ListFor returns the sign-ins of a principal, sorted by agent and server.
-func (k *Keeper) ListFor(principal string) ([]Grant, error) { return listed(k.storageOf(principal), principal) }
+func (k *Keeper) ListFor(principal string) ([]Grant, error) {
+	return listed(k.storageOf(principal), principal)
+}
 
 // stateID returns the id of a waiting sign-in. The store contains only a hash of the state, so reading the store is not
 // enough to answer in place of the browser.

@@ -136,7 +136,7 @@ func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*gran
 		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(v.Issuer), tidy(err))
 	}
 	g := &grant{
-		Principal: v.Target.Principal, Resource: v.Resource, Issuer: v.Issuer, Client: v.Client,
+		ID: rand.Text(), Principal: v.Target.Principal, Resource: v.Resource, Issuer: v.Issuer, Client: v.Client,
 		TokenURL: v.TokenURL, RevokeURL: v.RevokeURL, Scopes: v.Scopes, Key: key,
 	}
 	return g, g.accept(token)

@@ -22,6 +22,9 @@ type Session struct {
 	// browser lets a person sign in. If it is nil, requests that need a sign-in are refused.
 	browser Browser
 	scopes  []string // requested in addition to the server's
+	// id is the id of the only sign-in whose tokens the session uses. If it is "", the session uses any sign-in of the
+	// principal, and sends requests without a token if there is none.
+	id string
 
 	mu      sync.Mutex // held during a sign-in
 	signIns int
@@ -56,6 +59,9 @@ func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
 	}
 	g, err := s.keeper.current(ctx, &s.target)
 	switch {
+	case err == nil && s.id != "" && (g.Access == "" || g.key() != s.id):
+		// The server may still know the session by its id, and answer without a token.
+		return "", s.target.ended()
 	case err != nil || g.Access == "":
 		return "", err
 	case g.Key != nil && s.plain.Load() == nil:
@@ -130,8 +136,7 @@ func (s *Session) Refused(
 	if sent != "" || g.Issuer != "" {
 		return false, s.target.ended()
 	}
-	// The command is part of the message, because lists of agents show no hints.
-	return false, s.target.refuse("server %s needs a sign-in (%s)", s.target.Server, s.target.command(""))
+	return false, s.target.Missing()
 }
 
 // obtain requests a token without a person and stores it. Calls that find an expired token wait for each other, and a
@@ -173,8 +178,8 @@ func (s *Session) obtain(
 // since.
 func (s *Session) Missing() bool {
 	sent := s.refused.Load()
-	if sent == nil {
-		return false
+	if sent == nil || s.target.Principal == nobody {
+		return sent != nil
 	}
 	g, err := s.keeper.load(&s.target)
 	if err == nil && g.Access != *sent {

@@ -109,6 +109,8 @@ type Grant struct {
 
 // grant is a sign-in as it is stored in the vault.
 type grant struct {
+	// ID is different for each sign-in of a person. It stays the same when the tokens are renewed.
+	ID        string   `json:"id,omitempty"`
 	Principal string   `json:"principal"`
 	Resource  string   `json:"resource"`
 	Issuer    string   `json:"issuer"`

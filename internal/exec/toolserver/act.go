@@ -26,6 +26,10 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result 
 	if !ok || s == nil {
 		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "no server of this agent provides %s", t.Name))
 	}
+	if s, err = s.of(c.Principal); err != nil {
+		return call.Result{}, call.Unsent(err)
+	}
+	defer func() { err = s.missing(c.Principal, err) }()
 	if s.options.Confine != nil {
 		seen := s.observed.begin()
 		defer func() {
@@ -45,6 +49,9 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result 
 		var conn *mcpwire.Conn
 		if conn, tc.Capabilities, err = s.connFor(ctx, c.Client, false); err != nil {
 			err = call.Unsent(err)
+			break
+		}
+		if err = s.lacks(t.Name); err != nil {
 			break
 		}
 		raw, err = conn.CallTool(ctx, tc)
@@ -188,8 +195,13 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	if s == nil {
 		return nil, call.Refuse(stage, call.ServerUnavailable, "the agent has no server %s", f.Server)
 	}
+	s, err := s.of(f.Principal)
+	if err != nil {
+		return nil, err
+	}
 	defer s.keepRunning()()
 	raw, err := s.forward(ctx, f)
+	err = s.missing(f.Principal, err)
 	rpc, isRPC := errors.AsType[*mcpwire.RPCError](err)
 	refusal, refused := errors.AsType[*call.Refusal](err)
 	switch {
@@ -231,17 +243,15 @@ func (m *Manager) Capabilities(alias string) jsontext.Value {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn == nil {
-		return nil
-	}
-	return s.conn.Server().Capabilities()
+	return s.capabilities()
 }
 
 var _ call.Forwarder = (*Manager)(nil)
 
 func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	if s.base != nil && f.Method == methodSubscribe {
+		return nil, s.errNoWatch()
+	}
 	if f.Method == methodSubscribe || f.Method == methodUnsubscribe {
 		return s.forwardWatching(ctx, f)
 	}

@@ -251,8 +251,8 @@ func (s *server) headers(ctx context.Context, h http.Header, in SignIn) error {
 			return nil
 		}
 	}
-	if s.options.Authorize == nil {
-		return nil
+	if on, err := s.byCaller(); err != nil || on || s.options.Authorize == nil {
+		return err // the login of the owner is not the caller's
 	}
 	secret, err := s.options.Authorize(ctx, &s.spec.Server, h)
 	if err == nil && secret != "" {

@@ -205,7 +205,12 @@ func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 }
 
 // Release closes a client's separate connections and cancels the client's subscriptions.
-func (m *Manager) Release(key string) { m.each(func(s *server) { s.release(key) }) }
+func (m *Manager) Release(key string) {
+	m.each(func(s *server) {
+		s.release(key)
+		s.callers.each(func(own *server) { own.release(key) })
+	})
+}
 
 func (s *server) release(key string) {
 	s.mu.Lock()

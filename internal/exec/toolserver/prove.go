@@ -80,12 +80,10 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 		now[t.Name] = tool
 	}
 	s.compareNames(p, names)
-	// Without a lock file, the tools must be the same as at the first verification.
-	was := s.first
-	if locked := s.lockEntry(); locked != nil {
-		was = locked.Tools
+	if s.base != nil {
+		s.compareOwn(p)
 	}
-	for _, d := range pack.CompareTools(s.alias, was, now) {
+	for _, d := range pack.CompareTools(s.alias, s.baseline(), now) {
 		// Missing and unexpected tools have already been recorded.
 		if d.What == pack.Changed && p.Refusal == nil {
 			p.Changed = append(p.Changed, d)
@@ -98,10 +96,10 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 				"or use a version of the server that has the declared tools"
 		}
 	}
-	p.OK = p.Refusal == nil
-	if p.OK {
-		s.first = now
+	if p.Refusal == nil {
+		s.remember(now, p)
 	}
+	p.OK = p.Refusal == nil
 	s.redact(p)
 }
 
@@ -109,10 +107,14 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 func (s *server) compareNames(p *Proof, names []string) {
 	declared := s.spec.Tools
 	if s.spec.Learn {
-		if s.first == nil {
+		first := s.first
+		if s.base != nil {
+			first = s.base.callers.pins()
+		}
+		if first == nil {
 			return
 		}
-		declared = slices.Sorted(maps.Keys(s.first))
+		declared = slices.Sorted(maps.Keys(first))
 	}
 	p.Missing, p.Unexpected = without(declared, names), without(names, declared)
 	for _, name := range p.Missing {

@@ -32,6 +32,9 @@ type server struct {
 	options  Options
 	secrets  secrets
 	observed observer
+	// base is the shared server if this server belongs to one caller. It is nil otherwise.
+	base    *server
+	callers perCaller
 
 	warnLarge sync.Once // the server has sent a notification that is too large
 	output    logLimit
@@ -317,6 +320,7 @@ func (s *server) unsettle() {
 }
 
 func (s *server) close() {
+	s.callers.close()
 	s.stop()
 	s.done.Wait()
 	s.finish()

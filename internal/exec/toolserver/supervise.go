@@ -481,9 +481,9 @@ func (s *server) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.spec = &found
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.spec = &found
 	if s.tools == nil {
 		s.tools = found.Definitions
 	}

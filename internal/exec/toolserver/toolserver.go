@@ -90,6 +90,8 @@ type Options struct {
 	// SignIn returns the sign-in that the requests to a remote server use, or nil. It is not called if the manifest
 	// declares an authorization header for the server.
 	SignIn func(s *agent.Server) SignIn
+	// Callers provides the sign-ins of a daemon's callers. If Callers is nil, all callers share the servers.
+	Callers Callers
 	// Lock is the content of the lock file. It is nil if there is no lock file.
 	Lock *pack.Lock
 	// Want maps aliases to the expected packages of servers that are not in the lock file. If a server is neither in the
@@ -262,6 +264,7 @@ func (m *Manager) Proofs() []Proof {
 	proofs := make([]Proof, 0, len(m.order))
 	for _, s := range m.order {
 		if p := s.lastProof(); p.Refusal != nil || !s.sleeping() {
+			p.Lazy = p.Lazy || s.waitsForCallers(&p)
 			proofs = append(proofs, p)
 		}
 	}
@@ -279,7 +282,11 @@ func (m *Manager) Definition(t *agent.Tool) []byte {
 	if !ok || m.servers[on.Alias] == nil {
 		return nil
 	}
-	return m.servers[on.Alias].definition(t.Name)
+	s := m.servers[on.Alias]
+	if own := s.definition(t.Name); own != nil {
+		return own
+	}
+	return s.offered(t.Name)
 }
 
 // Close stops every server.

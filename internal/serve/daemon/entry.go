@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -36,6 +37,9 @@ type Running interface {
 	Denials() []toolserver.Denial
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
+	// SignInTarget returns what the sign-in of a principal to a remote server is stored under. The result is false if there
+	// is no such server.
+	SignInTarget(server, principal string) (signin.Target, bool)
 	// UI returns the agent's web pages and the name of the first page. If the agent has no web pages, pages is nil.
 	UI() (pages fs.FS, first string)
 	// Serve answers a request from an MCP client. The attributes are what the principal's verified credential says.

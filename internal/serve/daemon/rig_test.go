@@ -23,6 +23,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/docs/api"
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/serve/front"
@@ -48,6 +49,8 @@ type fake struct {
 	busy   atomic.Int64
 	seen   chan http.Header
 }
+
+func (f *fake) SignInTarget(string, string) (signin.Target, bool) { return signin.Target{}, false }
 
 func (f *fake) UI() (fs.FS, string) { return nil, "" }
 

@@ -47,6 +47,10 @@ func (d *Daemon) routes() []route {
 		{method: "POST", path: "/api/v1/intents", answer: jsonAnswer(d.postIntent)},
 		{method: "GET", path: "/api/v1/intents/{id}", answer: jsonAnswer(d.showIntent)},
 		{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: jsonAnswer(d.cancelIntent)},
+		{method: "GET", path: "/api/v1/signins", answer: jsonAnswer(d.listSignIns)},
+		{method: "POST", path: "/api/v1/signins", answer: jsonAnswer(d.newSignIn)},
+		{method: "POST", path: "/api/v1/signins/complete", answer: jsonAnswer(d.completeSignIn)},
+		{method: "DELETE", path: "/api/v1/signins/{agent}/{server}", answer: jsonAnswer(d.signOut)},
 		{method: "POST", path: "/api/v1/reload", admin: true, answer: jsonAnswer(d.reload)},
 		{method: "POST", path: "/api/v1/console", admin: true, answer: jsonAnswer(d.makeLink)},
 	}

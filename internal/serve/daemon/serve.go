@@ -45,6 +45,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -85,7 +86,9 @@ type Options struct {
 	// Passing is an admin key that is valid until this daemon exits. It is nil if the daemon has no such key.
 	Passing *identity.PassingKey
 	// OIDC checks the tokens of the OpenID providers. It is nil if no provider is configured.
-	OIDC    Tokens
+	OIDC Tokens
+	// SignIns keeps the callers' sign-ins to remote tool servers. If SignIns is nil, no one can sign in.
+	SignIns *signin.Keeper
 	Journal Journal
 	// CheckStore returns an error if the store is unavailable. A nil CheckStore means that the store is always available.
 	CheckStore func(context.Context) error

@@ -86,6 +86,8 @@ type Agent struct {
 	Version string
 	// Ready waits until the servers are verified. It returns an error if verification fails.
 	Ready func(context.Context) error
+	// Wake starts the servers that only this principal uses, and waits a few seconds for them. It may be nil.
+	Wake func(ctx context.Context, principal string)
 	// Prompts lists the agent's own prompts. They are served in addition to the servers' prompts.
 	Prompts []Prompt
 	// Expose is the list of features that are forwarded between servers and clients in addition to tools. It can contain

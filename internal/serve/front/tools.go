@@ -72,6 +72,9 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
+	if a.Wake != nil {
+		a.Wake(ctx, r.principal)
+	}
 	who, hidden := a.Gateway.Listed(r.caller())
 	served := gateway.ServedNames(who)
 	var b bytes.Buffer

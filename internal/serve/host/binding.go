@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
@@ -110,14 +111,90 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 }
 
 // SignIn returns a function that returns the sign-in for a remote server of an agent. The sign-in belongs to the person
-// who runs ambit. The agent runs under the given name. If k is nil, SignIn returns nil.
+// who runs ambit. In a daemon whose callers sign in themselves, the requests contain no token instead. The agent runs
+// under the given name. If k is nil, SignIn returns nil.
 func SignIn(
 	k *signin.Keeper, h home.Home, m *manifest.Manifest, name string,
 ) func(*agent.Server) toolserver.SignIn {
 	if k == nil {
 		return nil
 	}
-	return func(s *agent.Server) toolserver.SignIn { return k.Session(SignInTarget(h, m, name, s), nil) }
+	return func(s *agent.Server) toolserver.SignIn {
+		t := SignInTarget(h, m, name, s)
+		if byCaller, err := k.ByCaller(s.Endpoint); byCaller || err != nil {
+			return k.Anonymous(t)
+		}
+		return k.Session(t, nil)
+	}
+}
+
+// callers provides the sign-ins of a daemon's callers.
+type callers struct{ of *Agent }
+
+// callersOf returns the sign-ins of the agent's callers. It returns nil if the caller is always the person who runs
+// ambit.
+func (a *Agent) callersOf() toolserver.Callers {
+	if k := a.options.SignIns; k == nil || !k.ServesCallers() {
+		return nil
+	}
+	return callers{a}
+}
+
+func (c callers) ByCaller(s *agent.Server) (bool, error) {
+	return c.of.options.SignIns.ByCaller(s.Endpoint)
+}
+
+func (c callers) Of(s *agent.Server, principal string) (toolserver.SignIn, string, error) {
+	in, id, err := c.of.options.SignIns.CallerSession(c.of.target(s, principal))
+	return in, id, err
+}
+
+func (c callers) Missing(s *agent.Server, principal string) *call.Refusal {
+	t := c.of.target(s, principal)
+	return t.Missing()
+}
+
+// target returns what the sign-in of a principal to a remote server is stored under.
+func (a *Agent) target(s *agent.Server, principal string) signin.Target {
+	t := SignInTarget(a.options.Home, a.manifest, a.options.Credentials.Agent, s)
+	return a.options.SignIns.For(t, principal)
+}
+
+// SignInTarget returns what the sign-in of a principal to a remote server is stored under. The result is false if the
+// agent has no such server.
+func (a *Agent) SignInTarget(server, principal string) (signin.Target, bool) {
+	s := a.who().Server(server)
+	if s == nil || s.Transport != agent.StreamableHTTP || s.SendsAuthorization() || a.options.SignIns == nil {
+		return signin.Target{}, false
+	}
+	return a.target(s, principal), true
+}
+
+// listing is the gateway for lists of tools: it also hides the tools that a server does not offer to the caller.
+type listing struct {
+	*gateway.Gateway
+	of *Agent
+}
+
+func (l listing) Listed(c *call.Call) (*agent.Agent, []bool) {
+	who, hidden := l.Gateway.Listed(c)
+	servers := l.of.manager()
+	if servers == nil || l.of.callersOf() == nil {
+		return who, hidden
+	}
+	all := make([]bool, len(who.Tools))
+	copy(all, hidden)
+	for i := range who.Tools {
+		all[i] = all[i] || servers.Hides(c.Principal, &who.Tools[i])
+	}
+	return who, all
+}
+
+// wakeFor starts the servers that the principal has signed in to.
+func (a *Agent) wakeFor(ctx context.Context, principal string) {
+	if s := a.manager(); s != nil && a.callersOf() != nil {
+		s.WakeFor(ctx, principal)
+	}
 }
 
 // SignInTarget returns what the sign-in for a remote server of an agent is stored under.

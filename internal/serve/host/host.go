@@ -175,8 +175,8 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 		a.programs = programs(a, m, o)
 	}
 	a.front = &front.Agent{
-		Gateway: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
-		Ready: a.awaitTools, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
+		Gateway: listing{a.gateway, a}, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
+		Ready: a.awaitTools, Wake: a.wakeFor, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
 		Spend: a.spend, Level: a.level, Unavailable: a.unavailable,
 	}
 	if o.Sole {
@@ -271,8 +271,9 @@ func (a *Agent) start() {
 	o := toolserver.Options{
 		Home: a.options.Home, Manifest: a.manifest.Path, Lock: lock, Version: a.options.Version,
 		Lookup: a.options.Credentials.Lookup(who), Authorize: Authorize(who, a.options.Tokens),
-		SignIn: SignIn(a.options.SignIns, a.options.Home, a.manifest, a.options.Credentials.Agent),
-		Log:    a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
+		SignIn:  SignIn(a.options.SignIns, a.options.Home, a.manifest, a.options.Credentials.Agent),
+		Callers: a.callersOf(),
+		Log:     a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
 		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,
 		OnProven: func(alias string, definitions map[string][]byte) {
 			if err := resolved.Learn(alias, definitions); err != nil {
