@@ -123,8 +123,8 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 const (
 	insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
 ON CONFLICT (agent, principal, idem) DO NOTHING`
-	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started, mac)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 )
 
 // claim reserves the call's idempotency key. If an earlier call has reserved the key, claim returns that call.
@@ -153,8 +153,9 @@ func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
 	if p.tool.Policy.Idempotent {
 		sealed = g.store.Keys.Seal(o.purpose(), p.Arguments)
 	}
+	mac := g.store.Keys.MAC(macPurpose, []byte(o.content()))
 	_, err = tx.Exec(insertCall, o.id, o.agent, o.digest, o.tool, o.principal, stateSending, g.store.DB.Owner(),
-		o.idem, sealed, o.record, p.start.UnixMicro())
+		o.idem, sealed, o.record, p.start.UnixMicro(), mac[:])
 	return err
 }
 

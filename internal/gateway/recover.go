@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
@@ -17,22 +19,27 @@ import (
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
 	resendable                                             int64 // 1 if the sealed arguments are stored
-	record                                                 []byte
+	record, mac                                            []byte
+}
+
+// content returns everything in the row that the caller or the gateway chose.
+func (o *orphan) content() string {
+	return fmt.Sprintf("%q", []string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
 // purpose returns the string that binds the sealed arguments to the rest of the row. If the row is changed, the
 // arguments cannot be opened, and the call is not sent again.
-func (o *orphan) purpose() string {
-	return fmt.Sprintf("arguments of call %q",
-		[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
-}
+func (o *orphan) purpose() string { return "arguments of call " + o.content() }
+
+// macPurpose is the purpose of the MAC with which the gateway proves that it wrote the row.
+const macPurpose = "unfinished call"
 
 // These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
 // true. It lets the database use the index of open calls.
 const (
 	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
 	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
-	CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record FROM calls `
+	CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record, mac FROM calls `
 	selectOrphans = columns + `WHERE state IN ('sending', 'resending') AND settled IS NULL AND owner = $1`
 	selectUnknown = columns + `WHERE id = $1 AND state = 'unknown'`
 	selectSealed  = `SELECT sealed FROM calls WHERE id = $1`
@@ -42,7 +49,7 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 	err = tx.Query(query, []any{arg}, func(row state.Row) error {
 		var o orphan
 		err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem,
-			&o.resendable, &o.record)
+			&o.resendable, &o.record, &o.mac)
 		found = append(found, o)
 		return err
 	})
@@ -121,10 +128,10 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 		if err != nil || n == 0 {
 			return errors.Join(err, errStopped)
 		}
-		r := o.draft()
+		r := o.draft(b)
 		r.Decision, r.Code = journal.Unknown, string(call.OutcomeUnknown)
 		r.Stage, r.Effect = stageAct, string(call.EffectUnknown)
-		r.Detail = "the process that made the call ended before its answer was recorded"
+		r.Detail = strings.TrimPrefix(r.Detail+"; the process that made the call ended before its answer was recorded", "; ")
 		_, err = b.Journal.Append(tx, &r)
 		return err
 	})
@@ -134,11 +141,13 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	return err
 }
 
-// draft returns the journal record that was stored before the call was sent.
-func (o *orphan) draft() journal.Record {
+// draft returns the journal record that was stored before the call was sent. The journal signs every record, so it must
+// not repeat a row that something other than ambit wrote: such a row gives the record only its id and a warning.
+func (o *orphan) draft(b *store.Store) journal.Record {
 	var r journal.Record
-	if json.Unmarshal(o.record, &r) != nil {
-		r = journal.Record{Call: o.id, Agent: o.agent, Digest: o.digest, Principal: o.principal, Tool: o.tool}
+	if !b.Keys.SameMAC(macPurpose, []byte(o.content()), o.mac) || json.Unmarshal(o.record, &r) != nil {
+		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or changed this call in the store, "+
+			"as a call of %s to %s of %s", diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
 	}
 	r.Time = time.Now()
 	return r
@@ -158,7 +167,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil || len(g.options.Participants) > 0 { // the queue of intents retries its calls itself
 		return giveUp(ctx, g.store, o)
 	}
-	draft := o.draft()
+	draft := o.draft(g.store)
 	p := &inflight{
 		Call: &call.Call{
 			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, AttributesLost: true,
@@ -220,7 +229,8 @@ func Settle(ctx context.Context, b *store.Store, id string, done bool, who strin
 		if _, err := tx.Exec(deleteCall, id); err != nil {
 			return err
 		}
-		r := o.draft()
+		r := o.draft(b)
+		unproven := r.Detail
 		r.Decision, r.Effect, r.Stage = journal.Allow, string(call.EffectDone), stageRecord
 		r.Detail = fmt.Sprintf("%s reported that the call was carried out", who)
 		claim := `UPDATE answers SET done = $1 WHERE agent = $2 AND principal = $3 AND idem = $4 AND call = $5`
@@ -233,6 +243,7 @@ func Settle(ctx context.Context, b *store.Store, id string, done bool, who strin
 		if _, err := tx.Exec(claim, args...); err != nil {
 			return err
 		}
+		r.Detail = strings.TrimPrefix(unproven+"; "+r.Detail, "; ")
 		_, err = b.Journal.Append(tx, &r)
 		return err
 	})

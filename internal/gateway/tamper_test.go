@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -96,6 +99,57 @@ WHERE agent = '`+tt.agent+`' AND principal = '`+tt.principal+`' AND idem = '`+tt
 WHERE agent = 'desk' AND principal = 'mallory' AND idem = 'k'`)
 					if got, err := do("desk", "mallory", "k"); codeOf(err) != call.OutcomeUnknown || w.count() != 2 {
 						t.Errorf("after copying %s, the caller got %s, %v; sent %d times", column, got.Raw, err, w.count())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestForgedCallIsNotJournaled writes or changes the row of an unfinished call without the root key. The records that
+// ambit signs must not repeat the row, neither when the call is recovered nor when a person settles it.
+func TestForgedCallIsNotJournaled(t *testing.T) {
+	tests := []struct {
+		name, change string
+		args         []any
+	}{
+		{"unchanged", `sealed = NULL`, nil},
+		{"record", `record = $1`, []any{[]byte(`{"principal":"boss","tool":"do_write"}`)}},
+		{"principal", `principal = 'boss'`, nil},
+		{"no proof", `mac = NULL`, nil},
+		{"the proof of another row", `id = 'forged'`, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+				b := open(t, connect())
+				g := New(careful(), Options{Name: "desk", Binding: newWorld(), Store: b})
+				defer g.Close()
+				orphaned(t, g)
+				tamper(t, b, `UPDATE calls SET sealed = NULL`) // so that the call is not sent again
+				err := b.DB.Write(t.Context(), func(tx state.Tx) error {
+					_, err := tx.Exec(`UPDATE calls SET `+tt.change, tt.args...)
+					return err
+				})
+				if err := errors.Join(err, g.Recover(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+				recovered, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := Settle(t.Context(), b, recovered[0].Record.Call, true, "owner@local"); err != nil {
+					t.Fatal(err)
+				}
+				entries, err := b.Journal.Show(t.Context(), journal.Filter{})
+				if err != nil || len(entries) != 2 {
+					t.Fatalf("got %d records, %v", len(entries), err)
+				}
+				for _, e := range entries {
+					proven := e.Principal == "me" && e.Tool == "do_idempotent" && e.Agent == "desk"
+					warned := e.Principal == "" && e.Tool == "" && strings.Contains(e.Detail, "something other than ambit")
+					if original := tt.name == "unchanged"; proven != original || warned == original {
+						t.Errorf("the record is %+v", e.Record)
 					}
 				}
 			})

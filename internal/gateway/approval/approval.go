@@ -200,10 +200,12 @@ AND sealed IS NOT NULL`,
 	return err
 }
 
-// purpose includes the times and a hash of the origin. If a stored time or the origin is changed, the arguments can no
-// longer be decrypted.
+// purpose includes everything that the person sees except the arguments: the call, the times and a hash of the origin. If
+// any of it is changed in the store, the arguments can no longer be decrypted. Otherwise, a question about another tool
+// with the same arguments could take the place of the question that the person has read.
 func (q *Question) purpose() string {
-	p := fmt.Sprintf("arguments of approval %s, asked at %d until %d", q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())
+	p := fmt.Sprintf("arguments of %s %q of call %q, asked at %d until %d",
+		q.macPurpose(), q.ID, q.Call, q.Asked.UnixMicro(), q.Expires.UnixMicro())
 	if len(q.Origin) > 0 {
 		p += fmt.Sprintf(", origin %x", sha256.Sum256([]byte(strings.Join(q.Origin, "\n"))))
 	}

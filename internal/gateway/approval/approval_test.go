@@ -290,3 +290,38 @@ func TestAnswersOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// A person approves the call that they have read, even if someone who can write to the store replaces its question with
+// the question about another call that has the same arguments.
+func TestReplacedQuestion(t *testing.T) {
+	for _, columns := range []string{"agent, digest, tool, principal, mac, call", "call"} {
+		t.Run(columns, func(t *testing.T) {
+			each(t, func(t *testing.T, b *store.Store) {
+				now := time.Now()
+				seen, other := question("seen", "me", now), question("other", "me", now)
+				other.Agent, other.Digest, other.Tool, other.Principal = "bank", "sha256:e", "pay_all", "you"
+				other.Arguments = seen.Arguments
+				for _, q := range []*Question{seen, other} {
+					if _, err := Ask(t.Context(), b, q); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := b.DB.Write(t.Context(), func(tx state.Tx) error {
+					for _, column := range strings.Split(columns, ", ") {
+						if _, err := tx.Exec(`UPDATE approvals SET ` + column + ` = (SELECT ` + column +
+							` FROM approvals WHERE id = 'other') WHERE id = 'seen'`); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := Decide(t.Context(), b, "seen", true, "boss@local", ""); !errors.Is(err, ErrUnknown) {
+					t.Errorf("approving the replaced question returned %v, want ErrUnknown", err)
+				}
+			})
+		})
+	}
+}

@@ -45,7 +45,7 @@ CREATE TABLE checkpoints (
 );
 
 -- The calls with side effects that are in progress or have an unknown outcome. A row is
--- deleted when the outcome is recorded. The columns mac and settled are always NULL.
+-- deleted when the outcome is recorded. mac proves who wrote the row. The column settled is always NULL.
 CREATE TABLE calls (
 	id        TEXT PRIMARY KEY,
 	agent     TEXT,
