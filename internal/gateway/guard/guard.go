@@ -57,7 +57,12 @@ func Scan(text []byte) (findings []Finding) {
 			findings = unscanned(text)
 		}
 	}()
-	for _, m := range secret.Standard().Scan(text, nil, nil) {
+	matches := secret.Standard().Scan(text, nil, nil)
+	if len(matches) == 0 {
+		return nil
+	}
+	findings = make([]Finding, 0, len(matches))
+	for _, m := range matches {
 		findings = append(findings, Finding{Kind: Secret, Rule: m.Rule, Start: m.Start, End: m.End})
 	}
 	return findings

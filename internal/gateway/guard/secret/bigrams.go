@@ -28,12 +28,12 @@ var commonPairs = map[string]string{
 	"y": "o",
 }
 
-// bigrams contains the common pairs as bits: bigrams[first] has bit n set if letter n commonly follows the letter
-// first.
-var bigrams = func() (out [26]uint32) {
+// bigrams contains the common pairs as bits, for letters of either case. The number of a letter is its lowest five bits:
+// bit n of bigrams[first] is set if letter n commonly follows the letter first.
+var bigrams = func() (out [32]uint32) {
 	for first, seconds := range commonPairs {
 		for i := range len(seconds) {
-			out[first[0]-'a'] |= 1 << (seconds[i] - 'a')
+			out[first[0]&0x1f] |= 1 << (seconds[i] & 0x1f)
 		}
 	}
 	return out

@@ -2,7 +2,6 @@ package secret
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/binary"
 )
 
@@ -101,18 +100,34 @@ func partial(w []byte) bool {
 // encodesText reports whether a part of a value begins with the base64 of readable text. The payload of a JSON Web
 // Token has such parts, but so does harmless data with the same text.
 func encodesText(part []byte) bool {
-	for shift := range 4 {
-		var plain [6]byte
-		if shift+eight > len(part) {
-			return false
-		}
-		n, err := base64.RawURLEncoding.Decode(plain[:], part[shift:shift+eight])
-		if err == nil && n == len(plain) && !bytes.ContainsFunc(plain[:], func(r rune) bool { return r < ' ' || r > '~' }) {
+	for shift := 0; shift < 4 && shift+eight <= len(part); shift++ {
+		if p := part[shift : shift+eight]; printable(p[0], p[1], p[2], p[3]) && printable(p[4], p[5], p[6], p[7]) {
 			return true
 		}
 	}
 	return false
 }
+
+// printable reports whether four characters of base64 encode printable ASCII characters.
+func printable(a, b, c, d byte) bool {
+	w, x, y, z := digit64[a], digit64[b], digit64[c], digit64[d]
+	if (w|x|y|z)&0x80 != 0 {
+		return false
+	}
+	first, second, third := w<<2|x>>4, x<<4|y>>2, y<<6|z
+	return ' ' <= first && first <= '~' && ' ' <= second && second <= '~' && ' ' <= third && third <= '~'
+}
+
+// digit64 is the value of each character of base64 for URLs, or 0xff.
+var digit64 = func() (out [256]byte) {
+	for i := range out {
+		out[i] = 0xff
+	}
+	for i, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") {
+		out[c] = byte(i)
+	}
+	return out
+}()
 
 func (c *copies) insert(value, at int) {
 	key := binary.LittleEndian.Uint64(c.arena[at:])

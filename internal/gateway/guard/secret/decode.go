@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
+	"slices"
 	"sort"
 	"unicode/utf8"
 
@@ -68,7 +69,7 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 		if l.decoded, ok = view.AppendRun(l.decoded, text[start:end]); !ok {
 			continue
 		}
-		l.decoded = onlyText(inflate(l.decoded, before), before)
+		l.decoded = onlyText(s.inflate(l.decoded, before), before)
 		s.budget -= len(l.decoded) - before
 		l.segments = append(l.segments, segment{before, start, end})
 		l.decoded = append(l.decoded, '\n')
@@ -95,27 +96,53 @@ func (l *level) segmentAt(at int) segment {
 	return l.segments[max(0, i-1)]
 }
 
-// maxInflated is how much of a compressed run is scanned.
-const maxInflated = 64 << 10
+// maxInflated is how much of a compressed run is scanned. To uncompress a run costs as much as to decode inflateStart bytes
+// and twice the uncompressed bytes.
+const (
+	maxInflated  = 64 << 10
+	inflateStart = 2 << 10
+)
+
+// inflater uncompresses runs and reuses its memory.
+type inflater struct {
+	packed bytes.Reader
+	gzip   gzip.Reader
+	zlib   io.ReadCloser
+}
 
 // inflate replaces data[from:] with its uncompressed form if it is compressed with gzip or zlib.
-func inflate(data []byte, from int) []byte {
+func (s *scan) inflate(data []byte, from int) []byte {
 	packed := data[from:]
-	var r io.Reader
-	var err error
-	switch {
-	case len(packed) > 18 && packed[0] == 0x1f && packed[1] == 0x8b:
-		r, err = gzip.NewReader(bytes.NewReader(packed))
-	case len(packed) > 8 && packed[0] == 0x78 && (uint(packed[0])<<8|uint(packed[1]))%31 == 0:
-		r, err = zlib.NewReader(bytes.NewReader(packed))
-	default:
+	isGzip := len(packed) > 18 && packed[0] == 0x1f && packed[1] == 0x8b
+	isZlib := len(packed) > 8 && packed[0] == 0x78 && (uint(packed[0])<<8|uint(packed[1]))%31 == 0
+	if !isGzip && !isZlib || !s.spend(inflateStart) {
 		return data
 	}
+	r, err := s.inflater.open(packed, isGzip)
 	if err != nil {
 		return data
 	}
-	plain, _ := io.ReadAll(io.LimitReader(r, int64(min(maxInflated, 4*len(packed)))))
-	return append(data[:from], plain...)
+	most := min(maxInflated, 4*len(packed), s.budget/3)
+	size := len(data)
+	data = slices.Grow(data, most)
+	n, _ := io.ReadFull(r, data[size:size+most])
+	s.budget -= 2 * n
+	return append(data[:from], data[size:size+n]...)
+}
+
+func (i *inflater) open(packed []byte, isGzip bool) (io.Reader, error) {
+	i.packed.Reset(packed)
+	if isGzip {
+		err := i.gzip.Reset(&i.packed)
+		i.gzip.Multistream(false)
+		return &i.gzip, err
+	}
+	if i.zlib == nil {
+		var err error
+		i.zlib, err = zlib.NewReader(&i.packed)
+		return i.zlib, err
+	}
+	return i.zlib, i.zlib.(zlib.Resetter).Reset(&i.packed, nil)
 }
 
 // onlyText reduces data[from:] to the readable texts in it, unless data[from:] is already text.

@@ -23,6 +23,8 @@ type scan struct {
 	quiet  []byte
 	levels [maxDepth + 1]level
 
+	inflater inflater
+
 	matches []Match // a buffer
 
 	// The state of one layer of the text.

@@ -241,6 +241,10 @@ func (v *View) Escapes(src []byte, margin int) bool {
 		if i = min(percent, reference); i == len(src) {
 			break
 		}
+		if i+1 < len(src) && !escapeSecond[src[i+1]] {
+			i++
+			continue
+		}
 		c, size := decodeWordEscape(src[i:])
 		if size == 0 {
 			i++
@@ -273,6 +277,9 @@ func (v *View) Escapes(src []byte, margin int) bool {
 	}
 	return found
 }
+
+// escapeSecond is set for the second bytes of percent escapes and of character references.
+var escapeSecond = letters("0123456789abcdefABCDEF#qlg")
 
 var ends = letters(" \t\r\n\"'`<>")
 
