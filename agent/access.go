@@ -27,7 +27,7 @@ type Right struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// RightKind is the kind of a [Right].
+// RightKind is what a [Right] allows, such as reading a path or connecting to a host.
 type RightKind string
 
 // These are the kinds of rights. A server that can write a path can also read it.
@@ -188,7 +188,7 @@ type mention struct {
 
 func (s *Server) mentions() []mention {
 	var list []mention
-	flag := "" // the previous argument, if it is a flag without a value
+	flag := "" // the previous argument if that argument is a flag without a value
 	for _, arg := range s.Args {
 		m := mention{flag, arg, "named in its arguments"}
 		flag = ""
@@ -237,8 +237,9 @@ func notPath(text string) bool { return cleanPath(text) == "" }
 // settings.
 var notDeclared = []string{"/proc", "/sys", "/dev", "/run", "/var/run"}
 
-// systemFolders lists folders with the programs and settings of the system. A server gets no right to write them from
-// its arguments and settings, because these name a program or a certificate there, and no work of the server.
+// systemFolders lists folders with the programs and settings of the system. A server gets no right to write them
+// from its arguments and settings, because a path in these folders usually names a program or a certificate, not a
+// file that the server works on.
 var systemFolders = []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"}
 
 func ofSystem(path string) bool {

@@ -49,8 +49,8 @@ func TestAccess(t *testing.T) {
 		{"chain counts as shell", classes(args, agent.Chain), nil, "start any program, write /data, connect to api.example.com"},
 		{"an unknown class counts as shell", classes(args, "telepathy"), nil, "start any program, write /data, connect to api.example.com"},
 		{"no class counts as shell", classes(args, ""), nil, "start any program, write /data, connect to api.example.com"},
-		{"network without a host", classes(agent.Server{}, agent.Network), nil, public},
-		{"shell without a host", classes(agent.Server{}, agent.Shell), nil, "start any program, " + public},
+		{"a network tool, but no host", classes(agent.Server{}, agent.Network), nil, public},
+		{"a shell tool, but no host", classes(agent.Server{}, agent.Shell), nil, "start any program, " + public},
 		{"nothing named", classes(agent.Server{}, agent.Read, agent.Write), nil, ""},
 		{"tools that the manifest blocks do not count", classes(args, agent.Read, agent.Write, agent.Network, agent.Shell), only(agent.Read), "read /data"},
 		{"tools of another server do not count", classes(args, agent.Shell), func(a *agent.Agent) {
@@ -64,8 +64,8 @@ func TestAccess(t *testing.T) {
 			Dialect: agent.FindAgent, Tools: []agent.Tool{{Name: "t", SideEffect: agent.Shell, Binding: agent.HTTP{}}},
 			Delivery: agent.Delivery{Exec: "findagent-hosted", URL: "https://mcp.example.com"},
 		}).Remote(), nil, ""},
-		{"twice the same path", classes(agent.Server{Args: []string{"/data", "/data/", "--dir=/data/."}}), nil, "read /data"},
-		{"files of the system", classes(agent.Server{Args: []string{"--executable-path=/usr/bin/chromium", "/etc/ssl/a.pem", "/usrdata"}},
+		{"the same path twice", classes(agent.Server{Args: []string{"/data", "/data/", "--dir=/data/."}}), nil, "read /data"},
+		{"files in system folders", classes(agent.Server{Args: []string{"--executable-path=/usr/bin/chromium", "/etc/ssl/a.pem", "/usrdata"}},
 			agent.Write), nil, "read /usr/bin/chromium, read /etc/ssl/a.pem, write /usrdata"},
 		{"settings", classes(agent.Server{Env: []agent.Setting{{Name: "FILE", Value: "/data/x.db"}, {Name: "URL", Value: "https://a.example.com"}}},
 			agent.Network), nil, "read /data/x.db, connect to a.example.com"},
@@ -113,7 +113,7 @@ func TestAccessReasons(t *testing.T) {
 	}
 }
 
-// Access takes only clear cases from arguments and settings. The rest has to be allowed by the owner.
+// Access derives rights only from clear cases in arguments and settings. The owner must allow everything else.
 func TestAccessMentions(t *testing.T) {
 	tests := []struct {
 		text         string // an argument, or NAME: value for a setting

@@ -296,9 +296,10 @@ func (a *Agent) RunsHere() bool {
 		slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Binding != nil })
 }
 
-// Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the server
-// at the agent's URL. The copy has no program, skills or credential slots, because the host has them. If no tool has a
-// binding, the host has all tools; otherwise, the tools without a binding are only described.
+// Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the
+// server at the agent's URL. The copy has no program, skills or credential slots, because the host has them. If the
+// agent cannot run without its host, the server also carries out the tools without a binding. Otherwise, clients
+// can see the tools without a binding, but cannot call them.
 func (a *Agent) Remote() *Agent {
 	r := *a
 	r.Program, r.Skills, r.Slots = nil, nil, nil

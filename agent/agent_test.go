@@ -122,7 +122,7 @@ func TestReach(t *testing.T) {
 	}
 	hosted := &agent.Agent{Delivery: agent.Delivery{Exec: agent.HostedExec, URL: "https://agents.example.com/mcp"}, Tools: a.Tools[2:3]}
 	if got := fmt.Sprint(hosted.Reach().Hosts); got != "[{api.example.com [tool h]} {agents.example.com [the agent's host]}]" {
-		t.Errorf("got hosts %s of a hosted agent", got)
+		t.Errorf("got hosts %s for a hosted agent, want the host of its tool and the host of its URL", got)
 	}
 	if r.AnyHost {
 		t.Errorf("AnyHost is set, although no tool connects: %s", r.AnyHostReason)
@@ -134,7 +134,8 @@ func TestReach(t *testing.T) {
 	}
 	a.Servers[0].Args = append(a.Servers[0].Args, "https://db.example.com:8443")
 	if r := a.Reach(); r.AnyHost || fmt.Sprint(r.Hosts[1]) != "{db.example.com [server fs]}" {
-		t.Errorf("got any host %t and %v, want only the named host", r.AnyHost, r.Hosts)
+		t.Errorf("got AnyHost %t and the hosts %v, want AnyHost false and the host in the server's arguments",
+			r.AnyHost, r.Hosts)
 	}
 	if got := strings.Join(r.Paths, " "); got != "/data x $env:HOME/memory" {
 		t.Errorf("got paths %s", got)

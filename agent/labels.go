@@ -9,17 +9,18 @@ import (
 type Labels struct {
 	// Private is set if the agent can read private data: it has credentials, files or a memory.
 	Private bool `json:"private"`
-	// Untrusted is set if the agent reads content that others can write.
+	// Untrusted is set if the agent reads content that other people can write.
 	Untrusted bool `json:"untrusted"`
-	// CanSend is set if the agent can send data to others.
+	// CanSend is set if the agent can send data to other people.
 	CanSend bool `json:"can_send"`
 }
 
-// All reports whether all labels are set. Then a text can make the agent send private data to its author.
+// All reports whether all labels are set. If they are, the author of a text that the agent reads can make the agent
+// send private data to the author.
 func (l Labels) All() bool { return l.Private && l.Untrusted && l.CanSend }
 
-// Labels derives the labels from what the agent can use. Annotations are the words of a server, so they can only set a
-// label. If some required servers are unknown, all labels are set.
+// Labels derives the labels from what the agent can use. Annotations come from the servers themselves, so they can
+// set a label, but never clear one. If some required servers are unknown, all labels are set.
 func (a *Agent) Labels() (l Labels) {
 	if len(a.Servers) < len(a.Requirements) {
 		return Labels{true, true, true}
@@ -38,10 +39,10 @@ func (a *Agent) Labels() (l Labels) {
 			continue
 		}
 		if _, prompt := t.Binding.(Prompt); !prompt {
-			l.Untrusted = true // no tool shows that others cannot write what it returns
+			l.Untrusted = true // strangers may have written the text that the tool returns
 		}
 		open := t.Annotations.OpenWorld != nil && *t.Annotations.OpenWorld
-		// Others can read what a tool writes on another machine.
+		// Other people can read the data that a tool writes on another machine.
 		if t.SideEffect.Rank() > Write.Rank() || t.SideEffect == Write && (open || len(r.Hosts) > 0) {
 			l.CanSend = true
 		}

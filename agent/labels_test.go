@@ -33,7 +33,7 @@ func TestLabels(t *testing.T) {
 		want  agent.Labels
 	}{
 		{"no tools", agent.Agent{Servers: []agent.Server{files}}, agent.Labels{}},
-		{"a text of its own", agent.Agent{Tools: []agent.Tool{{SideEffect: agent.Read, Binding: agent.Prompt{}}}}, agent.Labels{}},
+		{"a prompt in the manifest", agent.Agent{Tools: []agent.Tool{{SideEffect: agent.Read, Binding: agent.Prompt{}}}}, agent.Labels{}},
 		{"reads", on(plain, agent.Read), agent.Labels{Untrusted: true}},
 		{"reads files", on(files, agent.Read), agent.Labels{Private: true, Untrusted: true}},
 		{"reads with a credential", on(secret, agent.Read), agent.Labels{Private: true, Untrusted: true}},

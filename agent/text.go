@@ -47,8 +47,9 @@ type Placeholder struct {
 	Modifier string
 }
 
-// The values of Placeholder.Modifier. Such a placeholder is the whole value of a part of the request. If there is no
-// value, the part is left out. The part with a repeated placeholder is sent once for each element of the value.
+// The values of Placeholder.Modifier. A placeholder with a modifier must be the whole value of a field in the
+// request, such as a header or a query parameter. An optional placeholder without a value removes the field. A
+// repeated placeholder sends the field once for each element of the value.
 const (
 	Optional = "?"
 	Repeated = "*"

@@ -76,7 +76,7 @@ func TestDiff(t *testing.T) {
 		what                 string
 	}{
 		{"side effect", matrixBase, `["read", "write"]`, `["read", "write", "network"]`, "widened", "side effect"},
-		{"blocked tool opens", matrixBase, `["read", "write"]`, `["read", "write", "shell"]`, "widened", "tool fs/exec"},
+		{"blocked tool becomes callable", matrixBase, `["read", "write"]`, `["read", "write", "shell"]`, "widened", "tool fs/exec"},
 		{"new tool", matrixBase, `{"name": "read", "side_effect_class": "read"},`, `{"name": "read", "side_effect_class": "read"}, {"name": "read2", "side_effect_class": "read"},`, "widened", "tool"},
 		{"new blocked tool", matrixBase, `{"name": "read", "side_effect_class": "read"},`, `{"name": "read", "side_effect_class": "read"}, {"name": "x", "side_effect_class": "shell"},`, "changed", "tool"},
 		{"class raised", matrixBase, `"name": "read", "side_effect_class": "read"`, `"name": "read", "side_effect_class": "write"`, "both", "tool fs/read"},
@@ -90,7 +90,7 @@ func TestDiff(t *testing.T) {
 		{"another secret", matrixBase, "$env:FS_TOKEN", "$env:FS_TOKEN$env:OTHER", "widened", "secret"},
 		{"argument split", matrixBase, `"-y", "pkg@1.0.0"`, `"-y pkg@1.0.0"`, "both", "server fs"},
 		{"setting", matrixBase, `"TOKEN=$env:FS_TOKEN"`, `"TOKEN=$env:FS_TOKEN", "NODE_OPTIONS=--import=x"`, "both", "server fs env"},
-		{"native tool of the same name", matrixBase, `{"name": "exec", "side_effect_class": "shell"}
+		{"native tool with the same name", matrixBase, `{"name": "exec", "side_effect_class": "shell"}
       ]`, `{"name": "exec", "side_effect_class": "shell"}, {"name": "new_one", "side_effect_class": "read"}
       ]`, "widened", "tool"},
 		{"server writes", matrixBase, `"allowed_side_effects": ["read", "write"]`, `"allowed_side_effects": ["read"]`, "narrowed", "server fs access"},
@@ -116,7 +116,7 @@ func TestDiff(t *testing.T) {
 		{"same amount", findagentBase, `"10.00"`, `"10"`, "same", ""},
 		{"rate", findagentBase, "10/hour", "11/hour", "widened", "tool pay"},
 		{"rate unit", findagentBase, "10/hour", "10/minute", "widened", "tool pay"},
-		{"rate cannot be compared", findagentBase, "10/hour", "100/day", "both", "tool pay"},
+		{"rates that cannot be compared", findagentBase, "10/hour", "100/day", "both", "tool pay"},
 		{"rate dropped", findagentBase, `, "rate_limit": "10/hour"`, ``, "widened", "tool pay"},
 		{"max_length", findagentBase, `"max_length": 1000`, `"max_length": 2000`, "widened", "guardrail max_length"},
 		{"max_length dropped", findagentBase, `"max_length": 1000, `, ``, "widened", "guardrail max_length"},
@@ -203,7 +203,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A program without a network and a server without a secret can do less, so nothing is widened.
+// A program that loses its network access and a server that loses a secret can do less, so Diff lists nothing in
+// Widened.
 func TestDiffOnlyNarrows(t *testing.T) {
 	for _, tt := range []struct{ file, base, old, new string }{
 		{"x.toml", covenantBase, `"outbound-https-only"`, `"off"`},

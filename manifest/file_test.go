@@ -21,13 +21,13 @@ func TestReadFile(t *testing.T) {
 		got, err := readFile(path)
 		// readFile reads at most one byte more than the limit.
 		if want = want[:min(size, doc.MaxBytes+1)]; err != nil || !bytes.Equal(got, want) {
-			t.Errorf("a file of %d bytes: got %d bytes, error %v", size, len(got), err)
+			t.Errorf("a file of %d bytes: got %d bytes (error %v), want %d bytes", size, len(got), err, len(want))
 		}
 	}
 	if _, err := readFile(dir); err == nil || !strings.Contains(err.Error(), "is a folder") {
 		t.Errorf("reading a folder: got error %v, want \"is a folder\"", err)
 	}
 	if _, err := readFile(filepath.Join(dir, "absent")); !os.IsNotExist(err) {
-		t.Errorf("reading a missing file: got error %v", err)
+		t.Errorf("reading a missing file: got error %v, want fs.ErrNotExist", err)
 	}
 }

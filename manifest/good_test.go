@@ -59,8 +59,8 @@ func TestGoodManifests(t *testing.T) {
 	}
 }
 
-// TestGoodManifestsUseEveryField checks that the good manifests use every field of every dialect. So the tests
-// cover every field.
+// TestGoodManifestsUseEveryField checks that the good manifests use every field of every dialect. Tests that use these
+// manifests therefore cover every field.
 func TestGoodManifestsUseEveryField(t *testing.T) {
 	used := map[string]bool{}
 	for name, src := range goodFiles(t) {
@@ -258,7 +258,7 @@ func TestSeedExamples(t *testing.T) {
 			t.Errorf("%s: want dialect %s and %q, got\n%s", test.name, test.dialect, test.want, listing(m))
 		}
 		if valid := !strings.Contains(test.want, " error "); valid != (m.Agent() != nil) {
-			t.Errorf("%s: want valid=%v, got agent %+v", test.name, valid, m.Agent())
+			t.Errorf("%s: got the agent %+v, want an agent: %v", test.name, valid, m.Agent())
 		}
 	}
 	m, _ := manifest.Parse("findagent.json", []byte(seedFindAgent), manifest.Options{})
@@ -286,7 +286,7 @@ func TestModelRoundTripsAndIsShared(t *testing.T) {
 		wg.Wait()
 		for _, other := range models {
 			if other != models[0] {
-				t.Errorf("%s: two callers of Agent got different models", file)
+				t.Errorf("%s: two concurrent calls of Agent returned different models", file)
 			}
 		}
 		text, err := json.Marshal(models[0])

@@ -110,7 +110,7 @@ func TestLargeManifests(t *testing.T) {
 		"covenant":               {"c.toml", "[agent]\nid = \"a@b\"\nname = \"a\"\nversion = \"1.0.0\"\nruntime = \"node\"\nentry = \"a\"\n[capabilities]\nrequired = [" + many(100_000, func(i int) string { return fmt.Sprintf(`"tool.action_%d"`, i) }) + "]\n", ""},
 		"secrets":                {"m.json", fmt.Sprintf(`{"schema_version": 1, "agent": "matrix://agent/x", "x": [%s], "servers": []}`, many(10_000, func(i int) string { return fmt.Sprintf(`"ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P%05d"`, i) })), "AM110"},
 		"prefixes of tokens":     {"m.json", strings.Replace(small, `"agent"`, `"description": "`+strings.Repeat("eyJ-", 1<<18)+`", "agent"`, 1), ""},
-		"one long reference":     {"m.json", strings.Replace(small, `"version"`, `"headers": {"A": "$env:`+strings.Repeat("A", 4<<20)+`"}, "version"`, 1), ""},
+		"a long reference":       {"m.json", strings.Replace(small, `"version"`, `"headers": {"A": "$env:`+strings.Repeat("A", 4<<20)+`"}, "version"`, 1), ""},
 		"problems below one key": {"m.json", strings.Replace(small, `"agent"`, `"`+strings.Repeat("k", 1<<20)+`": [`+many(2000, func(int) string { return "\"\u200b\"" })+`], "agent"`, 1), "AM111"},
 		"no known key":           {"m.json", "{" + many(31_900, func(i int) string { return fmt.Sprintf(`"qqqqqqqqqqqq%06d": 0`, i) }) + "}", "AM020"},
 		"schema of references":   {"f.json", fmt.Sprintf(`{"name": "abc", "system_prompt": "%s", "example_prompts": ["x"], "tools": [{"name": "t", "description": "d", "input_schema": {"type": "object", "allOf": [%s], "$defs": {"zz": true, %s}}}]}`, strings.Repeat("x", 60), many(5_000, func(int) string { return `{"$ref": "#/$defs/zz"}` }), many(5_000, func(i int) string { return fmt.Sprintf(`"a%d": true`, i) })), "FA"},
@@ -184,7 +184,7 @@ func TestDetect(t *testing.T) {
 		{"x.json", `{"servers": [], "required_mcp_servers": []}`, "", "AM021"},
 		{"x.json", `{"servers": [], "schema_version": 1, "required_mcp_servers": []}`, agent.Matrix, ""},
 		{"x.toml", "name = 'x'\n", "", "AM020"},
-		// An OpenAPI description also has the key servers, so another manifest key must decide.
+		// OpenAPI descriptions also have the key servers. A manifest is therefore recognized only by another key.
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": []}`, "", "AM020"},
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "allowed_side_effects": []}`, agent.Matrix, ""},
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "system_prompt": "x"}`, agent.FindAgent, ""},
@@ -198,7 +198,8 @@ func TestDetect(t *testing.T) {
 		}
 		m, _ := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
 		if m.Dialect != tt.want || tt.code != "" && !strings.Contains(codes(m), tt.code) {
-			t.Errorf("%s: got dialect %q and codes %s", tt.text, m.Dialect, codes(m))
+			t.Errorf("%s: got the dialect %q and the codes %s, want %q and %q",
+				tt.text, m.Dialect, codes(m), tt.want, tt.code)
 		}
 	}
 }
@@ -299,7 +300,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	}
 }
 
-// Messages escape the text of a manifest before it reaches a terminal.
+// Diagnostics escape control characters in text from a manifest, because the output may be a terminal.
 func TestProblemsArePrintable(t *testing.T) {
 	m, _ := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
 	if m.Valid() {
@@ -361,7 +362,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Several goroutines can use a Manifest. Under the race detector, this test also finds data races.
+// Several goroutines can use a Manifest at the same time. Under the race detector, this test also finds data races.
 func TestFramesAtTheSameTime(t *testing.T) {
 	m, _ := manifest.Parse("agent.json", []byte(strings.Replace(small, `"t"`, `"t", "api_key": "canary", "bogus": 1`, 1)), manifest.Options{})
 	if len(m.Diagnostics) == 0 {
@@ -380,7 +381,7 @@ func TestFramesAtTheSameTime(t *testing.T) {
 	all.Wait()
 }
 
-// A panic while the digest is computed leaves no agent without a digest.
+// If computing the digest panics, a later call of Agent must not return an agent without a digest.
 func TestNoAgentWithoutDigest(t *testing.T) {
 	m, err := manifest.Parse("agent.json", []byte(small), manifest.Options{})
 	if err != nil {
@@ -396,6 +397,6 @@ func TestNoAgentWithoutDigest(t *testing.T) {
 		m.Agent()
 	}()
 	if a := m.Agent(); a != nil {
-		t.Errorf("the agent has the digest %q", a.Digest)
+		t.Errorf("after a panic, Agent returned an agent with the digest %q, want no agent", a.Digest)
 	}
 }

@@ -32,12 +32,12 @@ type mutator struct {
 	mutants int
 }
 
-// enough limits the attempts to break one constraint at one place. Without this limit, a list of forty tools would
-// need too many attempts.
+// enough is the maximum number of attempts to break one constraint at one place. Without this limit, a list of forty
+// tools would need too many attempts.
 const enough = 20
 
-// try checks one mutant: the document that rebuild returns for the value bad. The parameter where is the path of
-// the constraint.
+// try checks one mutant, which is the document that the function rebuild returns for the invalid value bad. The
+// parameter where is the path of the constraint.
 func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	key := where + " " + m.place
 	if m.tried[key] >= enough || m.last && m.broken[where] {
@@ -46,7 +46,7 @@ func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	m.tried[key]++
 	doc := rebuild(bad)
 	if m.schema.Validate(doc) == nil {
-		return // another branch of the schema allows the value
+		return // the mutant is valid, because another branch of the schema allows the value
 	}
 	name, src, ok := encode(m.dialect, doc)
 	if !ok {

@@ -138,7 +138,8 @@ func FuzzPin(f *testing.F) {
 					return // larger than the library's integers
 				}
 			}
-			t.Fatalf("%q: ParsePin returned %v, but the library returned %v, %v", s, err, v, libErr)
+			t.Fatalf("for %q, ParsePin returned the error %v, but the library returned %v and the error %v",
+				s, err, v, libErr)
 		}
 	})
 }
