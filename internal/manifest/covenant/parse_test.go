@@ -63,7 +63,7 @@ func TestSeedExample(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		m, list := parse(t, example, strict)
 		if len(list) > 0 {
-			t.Errorf("with strict %v, the example has problems: %+v", strict, list)
+			t.Errorf("with Strict = %v, the example has problems: %+v", strict, list)
 		}
 		want := &Manifest{
 			Agent:        Agent{"research@local", "research", "0.1.0", "rust-bin", "target/release/research"},
@@ -89,11 +89,12 @@ entry = "main.js"
 func TestDefaults(t *testing.T) {
 	m, list := parse(t, agentLines, true)
 	if len(list) > 0 || m.Resources != (Resources{30_000, 512, 100, "outbound-https-only"}) || m.Settlement != (Settlement{0, "normal"}) {
-		t.Errorf("got %+v with diagnostics %+v", m, list)
+		t.Errorf("got the manifest %+v with the diagnostics %+v, want the defaults and no diagnostics", m, list)
 	}
 	m, list = parse(t, agentLines+"[resources]\nmemory_mb = 64\n[settlement]\n[capabilities]\n", true)
 	if len(list) > 0 || m.Resources != (Resources{30_000, 64, 100, "outbound-https-only"}) || m.Settlement.Priority != "normal" {
-		t.Errorf("got %+v with diagnostics %+v", m, list)
+		t.Errorf("got the manifest %+v with the diagnostics %+v, want the given memory_mb and defaults for all other fields",
+			m, list)
 	}
 }
 
@@ -193,8 +194,8 @@ var ruleTests = []struct {
 	{"unknown section", after("[telemetry]\nurl = \"x\"\n"), nil},
 	{"sandbox", after("[sandbox]\nrequired = true\nbackend = \"linux-gvisor\"\nfilesystem = \"ephemeral\"\n"), nil},
 	{"no sandbox", after("[sandbox]\nrequired = false\nbackend = \"trusted-local\"\n"), nil},
-	{"required without a sandbox", after("[sandbox]\nrequired = true\nbackend = \"trusted-local\"\n"), []string{"CV040 9:11"}},
-	{"files of the host", after("[sandbox]\nfilesystem = \"host\"\n"), []string{"CV041 8:14"}},
+	{"a required sandbox with a backend that is not a sandbox", after("[sandbox]\nrequired = true\nbackend = \"trusted-local\"\n"), []string{"CV040 9:11"}},
+	{"the host's file system", after("[sandbox]\nfilesystem = \"host\"\n"), []string{"CV041 8:14"}},
 	{"unknown backend", after("[sandbox]\nbackend = \"docker\"\n"), []string{"AM104 8:11"}},
 	{"misspelled sandbox", after("[sandbx]\nrequired = true\n"), []string{"CV030 7:2"}},
 	{"no disk", after("[resources]\ndisk_mb = 0\n"), nil},

@@ -46,7 +46,8 @@ func TestTooManyProblemsAreCounted(t *testing.T) {
 	}
 	got := r.Finish()
 	if len(got) != maxDiagnostics+1 || got[maxDiagnostics].Code != TooMany.Code || !strings.Contains(got[maxDiagnostics].Message, "5000") {
-		t.Errorf("got %d diagnostics, the last is %+v", len(got), got[len(got)-1])
+		t.Errorf("got %d diagnostics and the last one %+v, want a last diagnostic that counts the rest",
+			len(got), got[len(got)-1])
 	}
 	if r.Errors() != 15_000 {
 		t.Errorf("Errors() = %d, want 15000", r.Errors())
@@ -109,10 +110,10 @@ func TestFrameOfALongLine(t *testing.T) {
 	at := strings.Index(text, "HERE")
 	f := frame(t, text, at, at+4)
 	if n := len([]rune(f.Text)); n > 3*frameWidth || !strings.Contains(f.Text, "HERE") {
-		t.Errorf("the frame has %d characters: %q", n, f.Text)
+		t.Errorf("the frame has %d characters, want a short frame with HERE: %q", n, f.Text)
 	}
 	if got := string([]rune(f.Text)[f.Before : f.Before+f.Marked]); got != "HERE" {
-		t.Errorf("the caret is under %q", got)
+		t.Errorf("the caret is under %q, want HERE", got)
 	}
 }
 

@@ -155,6 +155,7 @@ func TestLargeIntegersHaveTheirDigests(t *testing.T) {
 	a, _, _ := parseTOML("a = 9007199254740992")
 	b, _, _ := parseTOML("a = 9007199254740993")
 	if a.Digest() == b.Digest() || string(b.Root().Canonical()) != `{"a":9007199254740993}` {
-		t.Errorf("got the form %s, with the same digest: %t", b.Root().Canonical(), a.Digest() == b.Digest())
+		t.Errorf("got the canonical form %s (same digest: %t), want all digits of the integer and another digest",
+			b.Root().Canonical(), a.Digest() == b.Digest())
 	}
 }

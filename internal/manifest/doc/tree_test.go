@@ -22,7 +22,7 @@ func TestReleasedTrees(t *testing.T) {
 				tree, ok := ParseJSON(src, diag.NewReporter(src, false))
 				root := tree.Root()
 				if !ok || root.Len() != 3 || root.Get("list").Len() != i+1 {
-					t.Errorf("%s: got ok=%t and %d members", src.Text, ok, root.Len())
+					t.Errorf("%s: got ok = %t and %d members, want ok and 3 members", src.Text, ok, root.Len())
 				}
 				taken = append(taken, root.Get("plain").Text()+root.Get("key").Text())
 				tree.Release()

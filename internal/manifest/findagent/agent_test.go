@@ -262,7 +262,8 @@ func TestFromManyWords(t *testing.T) {
 	var n convert.Notes
 	b := again(t, a, &n)
 	if len([]rune(b.Name)) != 80 || len(b.Description) != 4000 || len(b.Prompt) != 20000 || len(b.Examples) != 5 || len(b.Tools) != 40 {
-		t.Errorf("got %d characters of name, %d of description, %d of prompt, %d examples, %d tools", len([]rune(b.Name)), len(b.Description), len(b.Prompt), len(b.Examples), len(b.Tools))
+		t.Errorf("got a name of %d characters, a description of %d, a prompt of %d, %d examples and %d tools, want 80, 4000, 20000, 5 and 40",
+			len([]rune(b.Name)), len(b.Description), len(b.Prompt), len(b.Examples), len(b.Tools))
 	}
 	if len(n.Lost) != 3+2+10 {
 		t.Errorf("got losses %s, want 15 losses", about(n.Lost))

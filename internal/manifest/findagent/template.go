@@ -61,8 +61,8 @@ const (
 // placeOf maps the kinds of a body that have parts to their places.
 var placeOf = map[agent.BodyKind]place{agent.FormBody: inForm, agent.JSONBody: inJSON}
 
-// isPart reports whether a placeholder with a modifier is the whole value of a part of the request that can be left out
-// or repeated.
+// isPart reports whether a placeholder with a modifier is the whole value of a query parameter, header, form field or
+// JSON member, or is the whole body. Only these parts of a request can be left out or repeated.
 func (at place) isPart(s string, ph agent.Placeholder) bool {
 	if _, whole := agent.Whole(strings.TrimSpace(s)); whole && ph.Modifier == agent.Optional {
 		return at != inPrompt && at != inURL
@@ -105,7 +105,8 @@ func (p *parser) checkTemplate(
 			p.Report(ruleBraces, where(), "write "+strings.Trim(diag.Quote("{"+ph.Name+"}"), `"`),
 				"a placeholder must have single braces")
 		case ph.Modifier != "" && (name == credential || !at.isPart(v.Text(), ph)):
-			p.Report(rulePart, where(), "", "%s must be the whole value of a part of the request that can be left out or repeated",
+			p.Report(rulePart, where(), "", "%s must be the whole value of a query parameter, "+
+				"header, form field or JSON member, or the whole body",
 				diag.Quote(v.Text()[ph.Start:ph.End]))
 		case name == credential:
 			if at != inHeader {

@@ -100,13 +100,14 @@ func checkConstraint(t *testing.T, s string) {
 	t.Helper()
 	ok, npm := isConstraint(s)
 	if npm && !ok {
-		t.Errorf("%q: isConstraint returns npm without ok", s)
+		t.Errorf("isConstraint(%q) reports that npm accepts the constraint, but rejects it itself", s)
 	}
 	if _, err := semver.NewConstraint(addSpaces(s)); ok && err != nil {
 		t.Errorf("isConstraint accepts %q, but the library returns an error: %v", s, err)
 	}
 	if bySchema := len(s) <= maxConstraint && constraintPattern.MatchString(s); ok != bySchema {
-		t.Errorf("%q: accepted by the rules: %v, by the schema: %v", s, ok, bySchema)
+		t.Errorf("constraint %q: accepted by the rules = %v, accepted by the schema = %v, want the same",
+			s, ok, bySchema)
 	}
 }
 

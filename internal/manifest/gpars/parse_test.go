@@ -164,15 +164,15 @@ var ruleTests = []struct {
 	{"constraint is a number", entry(`"server_id": "r.io/x", "version": 1, "permission_scopes": ["a"]`), []string{"AM101 2:36"}},
 
 	{"no scopes", scopes(`[]`), []string{"GP030 2:64"}},
-	{"reach of a stray server", `{"id": "x", "required_mcp_servers": [], "extensions": {"run.ambit": {"reach": {"a.example/b": {}}}}}`, []string{"GP040 1:80"}},
+	{"proposed rights for a server that is not listed", `{"id": "x", "required_mcp_servers": [], "extensions": {"run.ambit": {"reach": {"a.example/b": {}}}}}`, []string{"GP040 1:80"}},
 	{"scopes is a text", scopes(`"read"`), []string{"AM101 2:64"}},
 	{"empty scope", scopes(`["read", ""]`), []string{"AM105 2:73"}},
 	{"scope is a number", scopes(`[1, null]`), []string{"AM101 2:65", "AM101 2:68"}},
 	{"scope twice", scopes(`["read", "write", "read"]`), []string{"AM107 2:82"}},
 	{"untidy scope", scopes(`["read "]`), []string{"GP003 2:65"}},
 
-	{"optional server, in full", at(`"optional_mcp_servers": [` + full + `]`), nil},
-	{"optional server by id alone", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\"}]"), []string{"AM102 4:1", "AM102 4:1"}},
+	{"optional server with all fields", at(`"optional_mcp_servers": [` + full + `]`), nil},
+	{"optional server with only an id", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\"}]"), []string{"AM102 4:1", "AM102 4:1"}},
 	{"optional server without scopes", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\", \"version\": \"1\"}]"), []string{"AM102 4:1"}},
 	{"optional server with three problems", at("\"optional_mcp_servers\": [\n{\"server_id\": \"a b\", \"version\": \"latest\", \"permission_scopes\": [\"\"]}]"), []string{"GP010 4:15", "GP020 4:33", "AM105 4:65"}},
 	{"optional server without id", at("\"optional_mcp_servers\": [\n{}]"), []string{"AM102 4:1", "AM102 4:1", "AM102 4:1"}},
@@ -208,10 +208,10 @@ func TestEveryRuleHasACase(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	tests := []struct{ name, manifest, hint string }{
-		{"own fields", at(`"colour": "red"`), `under "extensions"`},
-		{"own fields in an entry", entry(`"server_id": "r.io/x", "version": "1", "permission_scopes": ["a"], "colour": 1`), `"extensions" of the manifest`},
-		{"the later draft", at(`"capabilities": []`), "required_mcp_servers"},
-		{"the later draft, missing", `{"id": "a", "capabilities": []}`, `is "capabilities" meant to be "required_mcp_servers"?`},
+		{"custom fields", at(`"colour": "red"`), `under "extensions"`},
+		{"custom fields in an entry", entry(`"server_id": "r.io/x", "version": "1", "permission_scopes": ["a"], "colour": 1`), `"extensions" of the manifest`},
+		{"a field of the later draft", at(`"capabilities": []`), "required_mcp_servers"},
+		{"the later draft, without the required list", `{"id": "a", "capabilities": []}`, `is "capabilities" meant to be "required_mcp_servers"?`},
 		{"schema", at(`"$schema": ""`), "remove $schema"},
 		{"mcp.json", `{"id": "a", "mcpServers": {}}`, `is "mcpServers" meant to be "required_mcp_servers"?`},
 		{"name", at(`"name": "a"`), `the field is named "id"`},
@@ -285,7 +285,8 @@ func TestManyEntries(t *testing.T) {
 	text := `{"id": "a", "required_mcp_servers": [` + b.String() + `{"server_id": "r.io/y", "version": "1", "permission_scopes": [` + s.String() + `"z"]}]}`
 	m, list := parse(t, text, false)
 	if len(list) > 0 || len(m.RequiredMCPServers) != n+1 {
-		t.Errorf("got %d servers and %d problems", len(m.RequiredMCPServers), len(list))
+		t.Errorf("got %d servers and %d problems, want 20001 servers and no problems",
+			len(m.RequiredMCPServers), len(list))
 	}
 }
 

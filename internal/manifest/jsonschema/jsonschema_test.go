@@ -27,7 +27,7 @@ func check(text string) (found []diag.Diagnostic, ok bool) {
 	usable := Check(tree.Root(), testRule, r)
 	found = r.Finish()
 	if usable != (len(found) == 0) {
-		panic("Check returns true with diagnostics, or false without")
+		panic("Check returned true with diagnostics, or false without diagnostics")
 	}
 	return found, true
 }

@@ -128,8 +128,8 @@ func (c *checker) child(v doc.Value, name string) doc.Value {
 	return items[i]
 }
 
-// maxChain is the maximum length of a chain of references. maxApplied is how many schemas may apply to one value: a few
-// references that each occur twice double the number again and again.
+// maxChain is the maximum length of a chain of references. maxApplied is the maximum number of schemas that may apply
+// to one value. Even a small schema can exceed it, because every reference that occurs twice doubles the number.
 const (
 	maxChain   = 1000
 	maxApplied = 10_000
@@ -148,7 +148,7 @@ func (c *checker) checkApplied() {
 			to[r.in] = append(to[r.in], r)
 		}
 	}
-	applied := make(map[doc.Value]int, len(to)) // how many schemas apply to a value that a schema applies to
+	applied := make(map[doc.Value]int, len(to)) // the number of schemas that apply to the same value as the key
 	stop := false
 	var visit func(v doc.Value, depth int) int
 	visit = func(v doc.Value, depth int) (n int) {

@@ -5,12 +5,13 @@ import (
 	"testing"
 )
 
-// The did:key of an Ed25519 key is an identity, and its base58 text is the name.
+// A manifest can identify its agent by the did:key of an Ed25519 key. The base58 text of the key is then the agent's
+// name.
 func TestDIDKey(t *testing.T) {
 	const key = "z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 	m := &AgentManifest{Agent: "did:key:" + key}
 	if a := m.Compile(); !isDIDKey(m.Agent) || a.ID != m.Agent || a.Name != key || !isAgentName(a.Name) {
-		t.Errorf("got the id %q and the name %q", a.ID, a.Name)
+		t.Errorf("got the id %q and the name %q, want %q and %q", a.ID, a.Name, m.Agent, key)
 	}
 	for _, text := range []string{
 		"", "did:key:", "did:key:z", key, "did:web:" + key, "did:key:" + key[1:], "did:key:" + key + "K", "did:key:" + key[:47],

@@ -138,7 +138,7 @@ func TestManyMembers(t *testing.T) {
 		}
 		r, root := open(t, "{"+strings.Join(text, ",")+"}")
 		o := r.Object(root)
-		for i := n - 2; i >= 0; i-- { // in reverse order, without the last member
+		for i := n - 2; i >= 0; i-- { // request the members in reverse order, except the last one
 			if s, _ := o.String(fmt.Sprintf("key%d", i), read.Required); s != fmt.Sprint(i) {
 				t.Fatalf("in an object with %d members, key%d is %q", n, i, s)
 			}
@@ -162,7 +162,7 @@ func TestMakeStringsDoesNotOverlap(t *testing.T) {
 		if list == nil || len(list) != 0 {
 			t.Fatalf("list %d contains %v", i, list)
 		}
-		for range i % 7 { // sometimes more than the capacity
+		for range i % 7 { // sometimes append more items than the capacity
 			list = append(list, fmt.Sprint(i))
 		}
 		lists = append(lists, list)
@@ -179,7 +179,7 @@ func TestSeen(t *testing.T) {
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		if s.Has(name) || !s.Add(name) || s.Add(name) || !s.Has(name) {
-			t.Fatalf("%d: Has or Add returns a wrong result", i)
+			t.Fatalf("with %d names in the set, Has or Add returns a wrong result", i)
 		}
 	}
 	for i := range 100 {

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// In each test, the credential is the text "invented" with what belongs to it.
+// In each test, the credential contains the text "invented".
 func TestArgs(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--token|invented", "--token|[redacted]"},
@@ -75,10 +75,10 @@ func TestArgsWithoutCredentials(t *testing.T) {
 	}
 }
 
-// Pairs within pairs take bounded work, and each text is redacted once.
+// Nested pairs take bounded work, and every credential is redacted once.
 func TestPairsWithinPairs(t *testing.T) {
 	if found := secretlike.Pairs(strings.Repeat("token=a://b?", 50_000) + "token=a://b"); len(found) > 1 {
-		t.Errorf("found %d credentials", len(found))
+		t.Errorf("found %d credentials, want at most 1", len(found))
 	}
 	got := secretlike.Redact([]string{`{"token": "password=invented", "auth_token": "invented"}`})[0]
 	if strings.Contains(got, "invented") || strings.Count(got, "[redacted]") != 2 {
