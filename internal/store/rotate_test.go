@@ -70,11 +70,12 @@ func TestRotate(t *testing.T) {
 		again := opened(t, h, url)
 		defer again.Close()
 		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
-			t.Errorf("decrypting data from before the rotation: got %q, %v", got, err)
+			t.Errorf("decrypting data from before the rotation: got %q (error %v), want the original data", got, err)
 		}
 		report, err := again.Journal.Verify(context.WithoutCancel(t.Context()), journal.Check{})
 		if err != nil || !report.OK || report.Key.String() == old.Journal.Key().String() {
-			t.Errorf("verifying the journal: got %+v, %v", report, err)
+			t.Errorf("verifying the journal: got the report %+v (error %v), want an intact journal with the new key",
+				report, err)
 		}
 	})
 }
@@ -92,7 +93,7 @@ func TestRotateOneByOne(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.Rotate(ctx, h, "ada@local", nothing); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process is rotating the root key") {
-		t.Errorf("rotating while another rotation holds the lock: got error %v", err)
+		t.Errorf("rotating while another rotation holds the lock: got error %v, want context.Canceled", err)
 	}
 	if identity.Rotating(h.Root()) {
 		t.Error("a rotation that could not get the lock created a next root")
@@ -103,7 +104,8 @@ func TestRotateOneByOne(t *testing.T) {
 		t.Error(err)
 	}
 	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "another process has rotated the root key in the meantime; check the result and try again" {
-		t.Errorf("rotating with a store opened before another rotation: got error %v", err)
+		t.Errorf("rotating with a store opened before another rotation: got error %v, want an error about the other rotation",
+			err)
 	}
 	if identity.Rotating(h.Root()) {
 		t.Error("the refused rotation created a next root")
@@ -160,7 +162,8 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	report, err := second.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || !second.Keys.Signer().Equal(next.Signer()) {
-		t.Errorf("verifying the journal: got %+v, %v", report, err)
+		t.Errorf("verifying the journal: got the report %+v (error %v), want an intact journal with the new key",
+			report, err)
 	}
 }
 
@@ -224,11 +227,12 @@ func TestBehind(t *testing.T) {
 		again := opened(t, other, "")
 		defer again.Close()
 		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
-			t.Errorf("decrypting data from before the rotation: got %q, %v", got, err)
+			t.Errorf("decrypting data from before the rotation: got %q (error %v), want the original data", got, err)
 		}
 		report, err := again.Journal.Verify(t.Context(), journal.Check{})
 		if err != nil || !report.OK || report.Key.String() != b.Journal.Key().String() {
-			t.Errorf("verifying the journal: got %+v, %v", report, err)
+			t.Errorf("verifying the journal: got the report %+v (error %v), want an intact journal with the new key",
+				report, err)
 		}
 		if now, err := os.ReadFile(other.Root()); err != nil || string(now) != string(root) || identity.Rotating(other.Root()) {
 			t.Errorf("handing the second store over created another root: %v", err)

@@ -17,13 +17,13 @@ func TestSpentBeyondItsTime(t *testing.T) {
 	}{{"good", time.Hour, false}, {"over", -24 * time.Hour, false}, {"long over", -40 * 24 * time.Hour, true}} {
 		until := time.Now().Add(c.until)
 		if first, err := b.Spend(t.Context(), c.id, until); !first || err != nil {
-			t.Fatalf("first use of %q: got first = %v, %v", c.id, first, err)
+			t.Fatalf("the first Spend(%q) returned %v (error %v), want true", c.id, first, err)
 		}
 		if _, err := b.Spend(t.Context(), "another of "+c.id, until); err != nil {
 			t.Fatal(err)
 		}
 		if first, err := b.Spend(t.Context(), c.id, until); first != c.again || err != nil {
-			t.Errorf("second use of %q: got first = %v, %v", c.id, first, err)
+			t.Errorf("the second Spend(%q) returned %v (error %v), want %v", c.id, first, err, c.again)
 		}
 	}
 }

@@ -274,7 +274,7 @@ type Row struct {
 	Gives string
 }
 
-// UntilText returns when the authority of a row ends, for Gives.
+// UntilText formats the end of a row's authority for the field Gives of a [Row].
 func UntilText(end time.Time) string {
 	if end.IsZero() {
 		return "without end"
@@ -325,7 +325,7 @@ func (r *Register) RemoveFunc(tx state.Tx, kind Kind, which func(id string) bool
 	})
 }
 
-// change changes the entries of the register, and returns how many fewer entries there are afterwards.
+// change lets the callback f change the entries of the register. It returns the number of entries that f removed.
 func (r *Register) change(tx state.Tx, f func(entries map[key]entry)) (fewer int, err error) {
 	v, err := r.View(tx)
 	if err != nil {
@@ -494,7 +494,7 @@ func (v *View) clone() *View {
 	return &View{Head: v.Head, entries: entries}
 }
 
-// write replaces the register v, which the store contains, with next.
+// write replaces the stored register v with the register next.
 func (r *Register) write(tx state.Tx, v, next *View) error {
 	switch {
 	case maps.Equal(v.entries, next.entries):
@@ -515,7 +515,7 @@ func (r *Register) write(tx state.Tx, v, next *View) error {
 	return r.writeHead(tx, next)
 }
 
-// writeEntries writes the entries of a register, except those that the store has.
+// writeEntries writes the entries of a register, except entries that the store already contains.
 func (r *Register) writeEntries(tx state.Tx, has map[key]entry, next *View) error {
 	if len(next.entries) > maxEntries {
 		return fmt.Errorf("the store can hold at most %d valid keys, grants, approvals and allowances", maxEntries)

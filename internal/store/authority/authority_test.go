@@ -185,7 +185,7 @@ func TestOthersCannotChange(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			change func(*testing.T, *Register)
-			want   error // in a process that saw the newest register, and in a new process
+			want   error // first in a process that saw the newest register, then in a new process
 		}{
 			{"insert", exec(`INSERT INTO authority (kind, id, sum, until) VALUES ('api key', 'c', $1, 0)`, sum[:]), ErrChanged},
 			{"rename", exec(`UPDATE authority SET id = 'c' WHERE id = 'a'`), ErrChanged},
@@ -221,7 +221,8 @@ func TestOthersCannotChange(t *testing.T) {
 	})
 }
 
-// A process that has seen a register refuses an older one, even if all its tables were restored. So does a home.
+// A process that has seen a register refuses an older one, even if all its tables were restored. A home that has seen a
+// register also refuses an older one.
 func TestOlderRegister(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		db, memory := connect(), MemoryOf(home.At(t.TempDir()), "postgres://me:secret@db:5432/ambit?sslmode=disable")
@@ -261,7 +262,7 @@ func TestOlderRegister(t *testing.T) {
 	})
 }
 
-// Begin gives a store without a register the rows that it has, once.
+// Begin creates a register with the rows that the store contains. It does so only once.
 func TestBegin(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		r := New(Track(connect(), nil), testKeys("root"))
@@ -318,12 +319,12 @@ func TestSpend(t *testing.T) {
 				t.Fatal(err)
 			}
 			if spent, err := r.Spent(t.Context(), id); err != nil || !spent {
-				t.Errorf("after its use, Spent(%q) returned %v, %v", id, spent, err)
+				t.Errorf("after its use, Spent(%q) returned %v, %v; want true", id, spent, err)
 			}
 			return first
 		}
 		if spent, err := r.Spent(t.Context(), "x"); err != nil || spent {
-			t.Errorf("before its use, Spent returned %v, %v", spent, err)
+			t.Errorf("before its use, Spent returned %v, %v; want false", spent, err)
 		}
 		if !spend("x") || spend("x") || !spend("y") {
 			t.Error("an id was used twice, or not at all")
@@ -375,7 +376,7 @@ func TestOlderThanItsOwnChange(t *testing.T) {
 				t.Errorf("the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
 			}
 		}
-		put(t, New(Track(db, nil), testKeys("root")), row("c")) // on a machine that has not seen the revocation
+		put(t, New(Track(db, nil), testKeys("root")), row("c")) // on a machine that has not yet seen the revocation
 		for name, of := range map[string]*Register{"command": command, "daemon": daemon} {
 			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
 				t.Errorf("after another change, the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
@@ -384,7 +385,7 @@ func TestOlderThanItsOwnChange(t *testing.T) {
 	})
 }
 
-// A change that is committed while a snapshot is open does not make the snapshot's register an older one.
+// If a change is committed while a snapshot is open, the register of the snapshot is still accepted.
 func TestChangeDuringASnapshot(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		r := New(Track(connect(), nil), testKeys("root"))

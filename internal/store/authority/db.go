@@ -85,7 +85,7 @@ const rememberWithin = 5 * time.Second
 // remember records the register of a transaction that was committed.
 func (d *DB) remember(ctx context.Context, t *trackedTx) {
 	d.mu.Lock()
-	newer := t.last.Version > d.seen.Version // View has compared the names
+	newer := t.last.Version > d.seen.Version // View has checked that both registers have the same name
 	if newer {
 		d.seen = t.last
 	}

@@ -19,7 +19,7 @@ type Memory struct {
 	file, store string
 
 	mu   sync.Mutex
-	last os.FileInfo // of the file, when it was last read
+	last os.FileInfo // the size and time of the file when it was last read
 	read Head        // the store's register in that file
 }
 

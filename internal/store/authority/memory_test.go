@@ -26,11 +26,11 @@ func TestDamagedMemory(t *testing.T) {
 			r := open()
 			err := r.DB.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, row("c")) })
 			if damaged, ok := errors.AsType[*DamagedError](err); !ok || damaged.File != h.Seen() {
-				t.Errorf("with the file %q, Put returned %v", text, err)
+				t.Errorf("with the damaged file %q, Put returned %v", text, err)
 			}
 			for name, of := range map[string]*Register{"new": r, "running": running} {
 				if ids, err := held(t, of); err == nil {
-					t.Errorf("with the file %q, a %s process sees %v", text, name, ids)
+					t.Errorf("with the damaged file %q, a %s process sees %v", text, name, ids)
 				}
 			}
 		}

@@ -79,13 +79,14 @@ func TestRoundTrip(t *testing.T) {
 		var out bytes.Buffer
 		wrote, err := Write(t.Context(), &out, h, db, "test")
 		if err != nil || wrote.Rows < 301 || wrote.Files != 3 {
-			t.Fatalf("got summary %+v, error %v", wrote, err)
+			t.Fatalf("writing the backup: got the summary %+v (error %v), want at least 301 rows and 3 files",
+				wrote, err)
 		}
 		statetest.Places(t, func(t *testing.T, to string) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
 			files, err := putFiles(source(out.Bytes()), target)
 			if err != nil || files.Files != 3 {
-				t.Fatalf("got summary %+v, error %v", files, err)
+				t.Fatalf("restoring the files: got the summary %+v (error %v), want 3 files", files, err)
 			}
 			db := statetest.At(t, to)
 			n, err := restoreRows(t.Context(), source(out.Bytes()), db, len(migrations.List()))
@@ -98,14 +99,16 @@ func TestRoundTrip(t *testing.T) {
 			}
 			report, err := journal.New(db, keys.Signer(), "ambit").Verify(t.Context(), journal.Check{})
 			if err != nil || !report.OK || report.Records < 300 {
-				t.Errorf("verifying the restored journal: got %+v, error %v", report, err)
+				t.Errorf("verifying the restored journal: got the report %+v (error %v), want an intact journal of at least 300 records",
+					report, err)
 			}
 			var sealed, mac []byte
 			err = db.Read(t.Context(), func(tx state.Tx) error {
 				return tx.Query(`SELECT sealed, mac FROM calls WHERE id = 'one' AND settled IS NULL AND idem IS NULL`, nil, func(r state.Row) error { return r.Scan(&sealed, &mac) })
 			})
 			if err != nil || !bytes.Equal(sealed, []byte{0, 1, 255}) || mac != nil {
-				t.Errorf("the restored call has sealed = %v and mac = %v, error %v", sealed, mac, err)
+				t.Errorf("the restored call has sealed = %v and mac = %v (error %v), want the sealed bytes and no mac",
+					sealed, mac, err)
 			}
 			for name, there := range map[string]bool{"agents/shop/agent.toml": true, "packages/big": false, "run/x.key": false} {
 				if _, err := os.Stat(filepath.Join(target.Dir(), name)); (err == nil) != there {
@@ -148,7 +151,7 @@ func TestRestoreLargeRow(t *testing.T) {
 		return tx.Query(`SELECT length(sealed) FROM calls WHERE id = 'large'`, nil, func(r state.Row) error { return r.Scan(&back) })
 	})
 	if err != nil || back != size {
-		t.Errorf("the restored row has %d bytes, error %v", back, err)
+		t.Errorf("the restored row has %d bytes (error %v), want %d", back, err, size)
 	}
 }
 
@@ -206,7 +209,7 @@ func TestModes(t *testing.T) {
 	var out bytes.Buffer
 	wrote, err := Write(t.Context(), &out, h, db, "test")
 	if err != nil || wrote.Files != 5 || !slices.Equal(wrote.LeftOut, []string{filepath.Join("agents", "shop", "link")}) {
-		t.Fatalf("got summary %+v, error %v", wrote, err)
+		t.Fatalf("got the summary %+v (error %v), want 5 files and the link as left out", wrote, err)
 	}
 	is, err := json.Marshal(wrote.About)
 	if err != nil {
@@ -229,7 +232,7 @@ func TestModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info, err := os.Stat(filepath.Join(target.Dir(), tt.file)); err != nil || info.Mode() != tt.want {
-				t.Errorf("got mode %v, error %v", info.Mode(), err)
+				t.Errorf("the restored file has the mode %v (error %v), want %v", info.Mode(), err, tt.want)
 			}
 			if _, err := os.Lstat(filepath.Join(target.Dir(), "agents", "shop", "link")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the link was restored: %v", err)
@@ -304,7 +307,7 @@ func TestSealedBackups(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := io.ReadAll(r); err != nil || string(got) != "what is kept" {
-				t.Errorf("got content %q, error %v", got, err)
+				t.Errorf("got the content %q (error %v), want the text that was sealed", got, err)
 			}
 		})
 	}
@@ -401,7 +404,7 @@ func TestHostileBackups(t *testing.T) {
 				t.Errorf("restoring the rows: got error %v, want ErrFormat", err)
 			}
 			if n, err := logs(t, empty); n != 1 || err != nil {
-				t.Errorf("the store was changed: it has %d logs, error %v", n, err)
+				t.Errorf("the store was changed: it has %d logs (error %v), want 1", n, err)
 			}
 		})
 	}
@@ -444,6 +447,6 @@ func TestTablesAreTheSchema(t *testing.T) {
 		})
 	})
 	if err != nil || found != len(known) {
-		t.Errorf("the store has %d columns, but migrations.Tables lists %d, error %v", found, len(known), err)
+		t.Errorf("the store has %d columns, but migrations.Tables lists %d (error %v)", found, len(known), err)
 	}
 }

@@ -48,7 +48,7 @@ func TestRestoreOntoOtherVolumes(t *testing.T) {
 			}
 			s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
 			if err != nil || s.Files != want || s.Rows < 301 {
-				t.Fatalf("got summary %+v, error %v", s, err)
+				t.Fatalf("got the summary %+v (error %v), want %d files and at least 301 rows", s, err, want)
 			}
 			for _, f := range filesIn(t, backup) {
 				text, err := os.ReadFile(filepath.Join(h.Dir(), f.rel))
@@ -58,7 +58,7 @@ func TestRestoreOntoOtherVolumes(t *testing.T) {
 			}
 			var again bytes.Buffer
 			if s, err := Write(t.Context(), &again, h, statetest.Open(t), "test"); err != nil || s.Files != want || s.LeftOut != nil {
-				t.Errorf("backing up the restored home: got %+v, error %v", s, err)
+				t.Errorf("backing up the restored home: got the summary %+v (error %v), want %d files", s, err, want)
 			} else if got := filesIn(t, again.Bytes()); !reflect.DeepEqual(got, filesIn(t, backup)) {
 				t.Errorf("the backup of the restored home has other files: %+v", got)
 			}

@@ -91,7 +91,7 @@ func TestInterruptedRestore(t *testing.T) {
 		}
 		there := filesOf(t, h)
 		if len(there) != n {
-			t.Errorf("after %d files, the home contains %v", n, there)
+			t.Errorf("after %d files were restored, the home contains %v", n, there)
 		}
 		for _, f := range files {
 			if text, ok := there[filepath.ToSlash(f.rel)]; ok && text != string(f.text) {
@@ -117,7 +117,8 @@ func TestInterruptedRestore(t *testing.T) {
 		}
 		s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
 		if err != nil || s.Files != len(files) || s.Rows < 301 {
-			t.Fatalf("repeating the restore: got %+v, error %v", s, err)
+			t.Fatalf("repeating the restore: got the summary %+v (error %v), want all files and at least 301 rows",
+				s, err)
 		}
 		if there := filesOf(t, h); len(there) != len(files) {
 			t.Errorf("after the complete restore, the home contains %v", there)
@@ -190,7 +191,7 @@ func TestStoreIsLookedAtFirst(t *testing.T) {
 	made(t, full)
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	if s, err := Restore(t.Context(), source(backup), h, into(full)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
-		t.Errorf("got summary %+v, error %v", s, err)
+		t.Errorf("restoring into a store with records: got the summary %+v and the error %v, want ErrNotEmpty", s, err)
 	}
 	if there := filesOf(t, h); len(there) != 0 {
 		t.Errorf("the refused restore wrote %v", there)
@@ -215,7 +216,8 @@ func TestBegunStoreIsNotEmpty(t *testing.T) {
 	}
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	if s, err := Restore(t.Context(), source(backup), h, into(begun)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
-		t.Errorf("got summary %+v, error %v", s, err)
+		t.Errorf("restoring into a store with a root key: got the summary %+v and the error %v, want ErrNotEmpty",
+			s, err)
 	}
 	if there := filesOf(t, h); len(there) != 0 {
 		t.Errorf("the refused restore wrote %v", there)
@@ -232,10 +234,10 @@ func TestHalfARestoreIsReported(t *testing.T) {
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	s, err := Restore(t.Context(), source(bad), h, into(statetest.Open(t)))
 	if !errors.Is(err, ErrHalf) || !errors.Is(err, ErrFormat) || s.Files != 1 || s.Rows != 0 {
-		t.Errorf("got summary %+v, error %v", s, err)
+		t.Errorf("restoring an invalid row: got the summary %+v and the error %v, want ErrHalf with 1 file", s, err)
 	}
 	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 11 {
-		t.Errorf("repeating the restore: got %+v, error %v", s, err)
+		t.Errorf("repeating the restore with a valid backup: got the summary %+v (error %v), want 11 files", s, err)
 	}
 }
 

@@ -89,7 +89,8 @@ func (h Home) ServerFiles(agent, id, server string) string {
 	return filepath.Join(h.AgentFiles(agent), fileName(id), fileName(server))
 }
 
-// AgentFiles returns the folder that contains the private folders of all tool servers of agents with a name.
+// AgentFiles returns the folder that contains the private folders of the tool servers of all agents with the given
+// name.
 func (h Home) AgentFiles(agent string) string {
 	return filepath.Join(h.dir, "servers", fileName(agent))
 }

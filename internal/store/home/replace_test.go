@@ -17,11 +17,11 @@ func TestReplace(t *testing.T) {
 		t.Helper()
 		got, err := os.ReadFile(file)
 		if err != nil || string(got) != text {
-			t.Fatalf("the file contains %q (error %v)", got, err)
+			t.Fatalf("the file contains %q (error %v), want %q", got, err, text)
 		}
 		info, err := os.Stat(file)
 		if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != mode {
-			t.Fatalf("the file has mode %v (error %v)", info.Mode(), err)
+			t.Fatalf("the file has mode %v (error %v), want %v", info.Mode(), err, mode)
 		}
 		left, err := os.ReadDir(dir)
 		if err != nil || len(left) != 1 {

@@ -68,7 +68,7 @@ type APIKey struct {
 	ID string
 	KeySpec
 	Made    time.Time
-	Revoked time.Time // zero if the key is not revoked
+	Revoked time.Time // the time of the revocation; zero if the key is not revoked
 	// Changed is set if the register does not contain the key: something other than ambit wrote the row. Such a key is
 	// not valid.
 	Changed bool
@@ -312,7 +312,7 @@ const (
 	allKeys    = `SELECT ` + keyColumns + ` FROM api_keys k`
 )
 
-// scanKey reads a key, and the columns after it into the other arguments.
+// scanKey reads a key from a row. The columns after the key are read into the other arguments.
 func scanKey(r state.Row, more ...any) (*APIKey, error) {
 	var k APIKey
 	var agents, groups string
@@ -345,14 +345,14 @@ func (k *APIKey) compare(v *authority.View) {
 
 // content returns everything that the authority of the key depends on.
 func (k *APIKey) content() []byte {
-	agents := append([]string{}, k.Agents...) // nil and an empty list are the same
+	agents := append([]string{}, k.Agents...) // nil and an empty list mean the same
 	parts := []any{k.hash, k.Name, k.Principal, agents, k.Admin, state.Micros(k.Made), state.Micros(k.Expires)}
 	if len(k.Groups) > 0 { // keys of earlier versions have no groups
 		parts = append(parts, k.Groups)
 	}
 	text, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // strings, bytes and numbers always marshal
+		panic(err) // encoding strings, bytes and numbers never fails
 	}
 	return text
 }
@@ -492,7 +492,7 @@ func (a *APIKeys) insert(tx state.Tx, k *APIKey) error {
 	return a.register.Put(tx, k.row())
 }
 
-// listText returns a list in the form of a column. An empty list is empty text.
+// listText encodes a list for a column of the database. An empty list becomes an empty string.
 func listText(list []string) (string, error) {
 	if len(list) == 0 {
 		return "", nil

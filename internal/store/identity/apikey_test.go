@@ -125,13 +125,13 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Name != "ci@example.com" || !p.MayUse("a") || p.MayUse("c") || p.SeesAll() || p.Admin {
-		t.Errorf("the principal of a scoped key is %+v", p)
+		t.Errorf("the principal of a scoped key is %+v, want ci@example.com with access to a, but not to c", p)
 	}
 	if p, err = keys.Check(t.Context(), plain); err != nil || !strings.HasPrefix(p.Name, "key:") || !p.MayUse("anything") || p.Admin {
-		t.Errorf("the principal of a key for all agents is %+v, %v", p, err)
+		t.Errorf("the principal of a key for all agents is %+v (error %v), want one that can use every agent", p, err)
 	}
 	if p, err = keys.Check(t.Context(), admin); err != nil || !p.Admin || !p.SeesAll() {
-		t.Errorf("the principal of an admin key is %+v, %v", p, err)
+		t.Errorf("the principal of an admin key is %+v (error %v), want an admin", p, err)
 	}
 }
 
@@ -151,10 +151,10 @@ func TestRevokedAtOnce(t *testing.T) {
 		t.Errorf("checking a revoked key: got error %v, want ErrRevoked", err)
 	}
 	if again, err := elsewhere.Revoke(t.Context(), k.ID); again || err != nil {
-		t.Errorf("revoking a revoked key: got %v, %v", again, err)
+		t.Errorf("revoking a revoked key: got %v, %v; want false", again, err)
 	}
 	if none, err := elsewhere.Revoke(t.Context(), "nosuchkey1"); none || err != nil {
-		t.Errorf("revoking an unknown key: got %v, %v", none, err)
+		t.Errorf("revoking an unknown key: got %v, %v; want false", none, err)
 	}
 }
 
@@ -172,10 +172,10 @@ func TestListKeys(t *testing.T) {
 		t.Fatal(list, err)
 	}
 	if got := list[0]; got.ID != a.ID || got.Name != "first" || len(got.Agents) != 1 || got.Revoked.IsZero() || !got.Expires.Equal(a.Expires) || !got.Made.Equal(a.Made) {
-		t.Errorf("the first key is %+v", got)
+		t.Errorf("the first key is %+v, want the revoked key", got)
 	}
 	if got := list[1]; got.ID != b.ID || !got.Admin || !got.Revoked.IsZero() || !got.Expires.IsZero() {
-		t.Errorf("the second key is %+v", got)
+		t.Errorf("the second key is %+v, want the admin key", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestKeyGroups(t *testing.T) {
 	plain, plainText := makeKey(t, keys, KeySpec{})
 	in, text := makeKey(t, keys, KeySpec{Groups: []string{"finance", "staff"}})
 	if p, err := keys.Check(t.Context(), plainText); err != nil || p.Groups != nil {
-		t.Errorf("a key without groups: %+v, %v", p, err)
+		t.Errorf("the principal of a key without groups is %+v (error %v), want no groups", p, err)
 	}
 	_, _, next, err := keys.Rotate(t.Context(), in.ID, time.Hour)
 	if err != nil {
@@ -225,7 +225,7 @@ func TestKeyGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := keys.Check(t.Context(), plainText); err == nil {
-			t.Errorf("a key whose groups were changed to %s in the store is valid for %+v", groups, p)
+			t.Errorf("a key whose groups were changed to %s in the store is still valid for %+v", groups, p)
 		}
 	}
 }
@@ -233,13 +233,13 @@ func TestKeyGroups(t *testing.T) {
 func TestNewKeyRefusals(t *testing.T) {
 	keys := newAPIKeys(t, statetest.Open(t))
 	for name, spec := range map[string]KeySpec{
-		"admin and scoped":   {Admin: true, Agents: []string{"a"}},
-		"group of two lines": {Groups: []string{"a\nb"}},
-		"too many groups":    {Groups: slices.Repeat([]string{"a"}, maxGroups+1)},
-		"two lines":          {Principal: "a\nb"},
-		"hidden text":        {Principal: "a\u202Eb"},
-		"a filler":           {Principal: "a\u3164b"},
-		"too long":           {Principal: strings.Repeat("a", 300)},
+		"admin and scoped":            {Admin: true, Agents: []string{"a"}},
+		"group with a line break":     {Groups: []string{"a\nb"}},
+		"too many groups":             {Groups: slices.Repeat([]string{"a"}, maxGroups+1)},
+		"principal with a line break": {Principal: "a\nb"},
+		"hidden text":                 {Principal: "a\u202Eb"},
+		"a filler":                    {Principal: "a\u3164b"},
+		"too long":                    {Principal: strings.Repeat("a", 300)},
 	} {
 		if _, _, err := keys.New(t.Context(), spec); err == nil {
 			t.Errorf("%s: New created a key", name)
@@ -251,11 +251,11 @@ func TestPassingKey(t *testing.T) {
 	k, text := NewPassingKey()
 	p := k.Check(text)
 	if p == nil || !p.Admin || p.Kind != Local || p.Name != LocalName() {
-		t.Fatalf("the key belongs to %+v", p)
+		t.Fatalf("the key belongs to %+v, want the local user with admin rights", p)
 	}
 	_, other := NewPassingKey()
 	if k.Check(other) != nil || k.Check("") != nil || (*PassingKey)(nil).Check(text) != nil {
-		t.Error("another string was accepted as the key")
+		t.Error("Check accepted another string as the key")
 	}
 	if !strings.HasSuffix(LocalName(), "@local") || LocalName() == "@local" {
 		t.Errorf("LocalName() = %q", LocalName())

@@ -1,7 +1,7 @@
 package identity
 
-// Attributes is what a verified credential says about its holder, in addition to the holder's name. Policy rules read it.
-// It never contains anything that a client or an agent said about itself.
+// Attributes contains what a verified credential says about its holder, besides the holder's name. Policy rules can use
+// the attributes. The statements of a client or an agent about itself are never attributes.
 type Attributes struct {
 	Kind Kind `json:"kind,omitempty"`
 	// Issuer is the OpenID provider that issued the token. It is empty for an API key.
@@ -13,7 +13,7 @@ type Attributes struct {
 	AMR []string `json:"amr,omitempty"`
 }
 
-// Attributes returns what the credential of the principal says about its holder.
+// Attributes returns the attributes of the principal.
 func (p *Principal) Attributes() *Attributes {
 	return &Attributes{Kind: p.Kind, Issuer: p.Issuer, Groups: p.Groups, ACR: p.ACR, AMR: p.AMR}
 }
@@ -25,7 +25,7 @@ func (p *Principal) WithoutRights() Principal {
 	return q
 }
 
-// AuthenticatedBy says how the caller was authenticated. It is empty if a has no attributes.
+// AuthenticatedBy returns how the caller was authenticated, or "" if a is nil.
 func (a *Attributes) AuthenticatedBy() Kind {
 	if a == nil {
 		return ""

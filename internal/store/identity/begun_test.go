@@ -118,7 +118,8 @@ SELECT log, size + 1, root, newer, older, by_new, by_old FROM handovers WHERE lo
 				}
 				for range 2 { // the first call records the key
 					if inForce, err := begin(t, db, tt.keys...); !errors.Is(err, tt.want) || inForce != tt.inForce {
-						t.Errorf("with the keys %s: got key %q, error %v", tt.keys, inForce, err)
+						t.Errorf("with the keys %s: got the key %q and the error %v, want %q and %v",
+							tt.keys, inForce, err, tt.inForce, tt.want)
 					}
 				}
 			})

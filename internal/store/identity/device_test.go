@@ -123,13 +123,13 @@ func TestDeviceWaits(t *testing.T) {
 	}{
 		{"first poll", nil, []string{"token"}, s(5), nil},
 		{"pending", nil, []string{"authorization_pending", "authorization_pending", "token"}, s(5, 10, 15), nil},
-		{"own interval", 2, []string{"authorization_pending", "token"}, s(2, 4), nil},
+		{"interval set by the provider", 2, []string{"authorization_pending", "token"}, s(2, 4), nil},
 		{"slow down", 2, []string{"slow_down", "authorization_pending", "slow_down", "token"}, s(2, 9, 16, 28), nil},
-		{"down for a while", 2, []string{"down", "busy", "token"}, s(2, 6, 14), nil},
+		{"provider temporarily unavailable", 2, []string{"down", "busy", "token"}, s(2, 6, 14), nil},
 		{"redirected", 2, []string{"redirect", "token"}, s(2, 6), nil},
-		{"refused", nil, []string{"access_denied"}, s(5), ErrDenied},
-		{"expired there", nil, []string{"expired_token"}, s(5), ErrCodeExpired},
-		{"expired here", 20, []string{"authorization_pending"}, s(20, 40), ErrCodeExpired},
+		{"denied by the person", nil, []string{"access_denied"}, s(5), ErrDenied},
+		{"code expired at the provider", nil, []string{"expired_token"}, s(5), ErrCodeExpired},
+		{"code expired by the clock of ambit", 20, []string{"authorization_pending"}, s(20, 40), ErrCodeExpired},
 		{"no token", nil, []string{"nothing"}, s(5), ErrToken},
 		{"forged id", nil, []string{"forged"}, s(5), ErrToken},
 		{"hostile interval", 1e18, []string{"token"}, nil, ErrCodeExpired},
@@ -178,7 +178,7 @@ func TestDeviceStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(12*time.Second, cancel)
 		if _, err := d.Wait(ctx, c); !errors.Is(err, context.Canceled) || len(p.asked) != 2 {
-			t.Errorf("got error %v after %d polls", err, len(p.asked))
+			t.Errorf("got the error %v after %d polls, want context.Canceled after 2 polls", err, len(p.asked))
 		}
 	})
 }
@@ -193,13 +193,13 @@ func TestDeviceRefuses(t *testing.T) {
 	}{
 		{"no device flow", map[string]any{"device_authorization_endpoint": ""}, nil, ErrNoDevice},
 		{"another issuer", map[string]any{"issuer": "https://other.example.com"}, nil, ErrProvider},
-		{"plain token endpoint", map[string]any{"token_endpoint": "http://login.example.com/token"}, nil, ErrProvider},
-		{"plain device endpoint", map[string]any{"device_authorization_endpoint": "http://127.0.0.1/device"}, nil, ErrProvider},
-		{"plain revocation endpoint", map[string]any{"revocation_endpoint": "http://login.example.com/revoke"}, nil, ErrProvider},
+		{"token endpoint without https", map[string]any{"token_endpoint": "http://login.example.com/token"}, nil, ErrProvider},
+		{"device endpoint without https", map[string]any{"device_authorization_endpoint": "http://127.0.0.1/device"}, nil, ErrProvider},
+		{"revocation endpoint without https", map[string]any{"revocation_endpoint": "http://login.example.com/revoke"}, nil, ErrProvider},
 		{"no code", nil, map[string]any{"device_code": ""}, ErrProvider},
-		{"page is a script", nil, map[string]any{"verification_uri": "javascript:alert(1)"}, ErrProvider},
-		{"plain page", nil, map[string]any{"verification_uri": "http://login.example.com/"}, ErrProvider},
-		{"code drives the terminal", nil, map[string]any{"user_code": "A\x1b[2J"}, ErrProvider},
+		{"verification URI is a script", nil, map[string]any{"verification_uri": "javascript:alert(1)"}, ErrProvider},
+		{"verification URI without https", nil, map[string]any{"verification_uri": "http://login.example.com/"}, ErrProvider},
+		{"code with a terminal escape sequence", nil, map[string]any{"user_code": "A\x1b[2J"}, ErrProvider},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestRefresh(t *testing.T) {
 	for subject, want := range map[string]error{"ada": nil, "eve": ErrProvider} {
 		p.answers = []string{"id:" + i.token(t, es256, i.claims(map[string]any{"iss": testIssuer, "sub": subject}))}
 		if fresh, err := d.Refresh(t.Context(), l); !errors.Is(err, want) || err == nil && fresh.refresh() != "canary-before" {
-			t.Errorf("refreshing with an ID token for %s: got error %v", subject, err)
+			t.Errorf("refreshing with an ID token for %s: got error %v, want %v", subject, err, want)
 		}
 	}
 	kept.Refresh = ""

@@ -98,10 +98,10 @@ func TestDamagedRootIsRefusedAndKept(t *testing.T) {
 				t.Fatal("OpenKeys accepted a damaged root")
 			}
 			if strings.Contains(err.Error(), secret[:6]) {
-				t.Error("the error quotes the file")
+				t.Error("the error quotes the content of the root key file")
 			}
 			if text, _ := os.ReadFile(file); string(text) != tt.text {
-				t.Error("the file was changed")
+				t.Error("the damaged root key file was changed")
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestDerivationIsFixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if data, err := k.Open("purpose", sealed); err != nil || string(data) != "data" {
-		t.Errorf("decrypting data of an earlier version: got %q, %v", data, err)
+		t.Errorf("decrypting data of an earlier version: got %q (error %v), want the original data", data, err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestSeal(t *testing.T) {
 		t.Errorf("Open returned %q, %v", got, err)
 	}
 	if got, err := k.Open("call", k.Seal("call", nil)); err != nil || len(got) != 0 {
-		t.Errorf("opening sealed empty data: got %q, %v", got, err)
+		t.Errorf("opening sealed empty data: got %q (error %v), want empty data", got, err)
 	}
 	refused := func(name string, k *Keys, purpose string, sealed []byte) {
 		t.Helper()

@@ -165,7 +165,7 @@ func TestTokens(t *testing.T) {
 		{"the name of a key", rs256, map[string]any{"sub": "key:abcdefghjk"}, ErrToken},
 		{"no name", rs256, map[string]any{"sub": nil}, ErrToken},
 		{"a name that is a number", rs256, map[string]any{"sub": 7}, ErrToken},
-		{"a name of two lines", rs256, map[string]any{"sub": "a\nb"}, ErrToken},
+		{"a name with a line break", rs256, map[string]any{"sub": "a\nb"}, ErrToken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := NewOIDC(i.config()).Check(t.Context(), i.token(t, tt.header, i.claims(tt.change)))
@@ -198,7 +198,7 @@ func TestRights(t *testing.T) {
 	}{
 		{"by name", nil, []string{"neo"}, false, false},
 		{"by group", map[string]any{"sub": "bob", "groups": []string{"lab", "x"}}, []string{"forge", "neo"}, false, false},
-		{"by one group that is a string", map[string]any{"sub": "bob", "groups": "lab"}, []string{"forge", "neo"}, false, false},
+		{"by a group given as a string", map[string]any{"sub": "bob", "groups": "lab"}, []string{"forge", "neo"}, false, false},
 		{"by both", map[string]any{"groups": []string{"lab"}}, []string{"neo", "forge"}, false, false},
 		{"everything", map[string]any{"sub": "eve"}, nil, true, false},
 		{"admin", map[string]any{"sub": "bob", "groups": []string{"ops"}}, nil, false, true},
@@ -286,10 +286,10 @@ func TestProviderSilent(t *testing.T) {
 	<-asked
 	leave()
 	if err := <-first; !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
-		t.Errorf("the first caller, canceled: got error %v", err)
+		t.Errorf("the first caller was canceled: got error %v, want ErrProvider and context.Canceled", err)
 	}
 	if _, err := o.Check(gone, token); !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a later caller, canceled: got error %v", err)
+		t.Errorf("a later caller was canceled: got error %v, want ErrProvider and context.Canceled", err)
 	}
 	close(answer)
 	if p, err := o.Check(t.Context(), token); err != nil || p.Name != "ada" {
@@ -330,7 +330,7 @@ func TestReadOIDC(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"no table", "[registry.\"x\"]\nurl = 'y'", ""},
 		{"empty", "", ""},
-		{"all of it", "[registry.x]\nurl='y'\n[oidc]\nissuer='https://login.example.com'\naudience='a'\n[oidc.subjects]\nada=['*']\n[oidc.groups]\nlab=['neo']\n[oidc.admins]\ngroups=['ops']\nsubjects=['eve']", ""},
+		{"every setting", "[registry.x]\nurl='y'\n[oidc]\nissuer='https://login.example.com'\naudience='a'\n[oidc.subjects]\nada=['*']\n[oidc.groups]\nlab=['neo']\n[oidc.admins]\ngroups=['ops']\nsubjects=['eve']", ""},
 		{"no audience", "[oidc]\nissuer='https://login.example.com'", "the issuer and the audience are both required"},
 		{"http", "[oidc]\nissuer='http://login.example.com'\naudience='a'", "must begin with https"},
 		{"http on a loopback address", "[oidc]\nissuer='http://127.0.0.1:1'\naudience='a'", ""},
@@ -348,7 +348,7 @@ func TestReadOIDC(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Fatalf("got error %v, want %q", err, tt.want)
 			}
-			if tt.name == "all of it" && (c.PrincipalClaim != "sub" || c.Subjects["ada"][0] != "*" || c.Groups["lab"][0] != "neo" || c.Admins.Groups[0] != "ops") {
+			if tt.name == "every setting" && (c.PrincipalClaim != "sub" || c.Subjects["ada"][0] != "*" || c.Groups["lab"][0] != "neo" || c.Admins.Groups[0] != "ops") {
 				t.Errorf("got %+v", c)
 			}
 		})

@@ -17,7 +17,7 @@ func TestCheckOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := CheckOwner(file); err != nil {
-		t.Errorf("the file of this user: %v", err)
+		t.Errorf("CheckOwner rejects the current user's own file: %v", err)
 	}
 	other := "/etc/passwd" // owned by root
 	if runtime.GOOS == "windows" {

@@ -25,12 +25,12 @@ func FuzzRoots(f *testing.F) {
 		k, err := OpenKeys(file)
 		if err != nil {
 			if len(text) >= 20 && strings.Contains(err.Error(), string(text)) {
-				t.Error("the error quotes the file")
+				t.Error("the error quotes the content of the root key file")
 			}
 			return
 		}
 		if lines := strings.Count(strings.TrimSpace(string(text)), "\n") + 1; lines != 1+len(k.old) {
-			t.Errorf("got %d roots from %d lines", 1+len(k.old), lines)
+			t.Errorf("got %d roots from %d lines, want one root for each line", 1+len(k.old), lines)
 		}
 		for line := range strings.Lines(strings.TrimSpace(string(text))) {
 			if line = strings.ReplaceAll(strings.TrimSpace(line), "\r", ""); len(line) != len(one) {

@@ -194,11 +194,12 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fresh.ID == old.ID || text == was || !fresh.Expires.Equal(now.Add(30*24*time.Hour)) || !ended.Expires.Equal(now.Add(time.Hour)) {
-			t.Errorf("the new key is %+v, the old one %+v", fresh, ended)
+			t.Errorf("the new key is %+v and the old key is %+v, want the same lifetime for the new key and one more hour for the old key",
+				fresh, ended)
 		}
 		p, err := a.Check(t.Context(), text)
 		if err != nil || p.Name != holder.Name || p.Admin || len(p.Agents) != 1 || p.Agents[0] != "alpha" || p.KeyID != fresh.ID {
-			t.Errorf("the new key is held by %+v, %v", p, err)
+			t.Errorf("the new key is held by %+v (error %v), want the principal and agent of the old key", p, err)
 		}
 		if _, err := a.Check(t.Context(), was); err != nil {
 			t.Errorf("the old key is refused during the overlap: %v", err)
@@ -220,7 +221,7 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := a.Check(t.Context(), text2); err != nil || p.Name != holder.Name {
-			t.Errorf("%s is held by %+v, %v", again.ID, p, err)
+			t.Errorf("the key %s is held by %+v (error %v), want the principal %s", again.ID, p, err, holder.Name)
 		}
 		if _, err := a.Check(t.Context(), text); !errors.Is(err, ErrExpired) {
 			t.Errorf("the old key after a rotation without overlap: got error %v, want ErrExpired", err)

@@ -75,7 +75,7 @@ func TestHandOverMayFail(t *testing.T) {
 				}
 				checkpoint(t, old)
 				if got := handoversIn(t, old); got != 0 {
-					t.Fatalf("after statement %d failed, the store has %d handovers", n, got)
+					t.Fatalf("after statement %d failed, the store has %d handovers, want none", n, got)
 				}
 			}
 			if n < 10 {
@@ -85,7 +85,7 @@ func TestHandOverMayFail(t *testing.T) {
 			fresh := New(as, secondKey, "test")
 			whole(t, fresh)
 			if got := handoversIn(t, fresh); got != int64(log)+1 {
-				t.Errorf("the store has %d handovers", got)
+				t.Errorf("the store has %d handovers, want one for each log", got)
 			}
 			if _, err := open(as).Checkpoint(t.Context()); !errors.Is(err, ErrHandedOver) {
 				t.Errorf("signing with the old key: got error %v, want ErrHandedOver", err)
@@ -136,7 +136,8 @@ func TestKeyringHasOneWay(t *testing.T) {
 	j := newJournal(t, 3)
 	fresh, other := New(j.db, secondKey, "test"), New(j.db, thirdKey, "test")
 	if k, err := newKeyring(fresh.key, []Handover{signedHandover(0, j, fresh), signedHandover(1, other, fresh)}); err == nil || !strings.Contains(err.Error(), "replaced two different keys") {
-		t.Errorf("two predecessors of one key: got %v, %v", k, err)
+		t.Errorf("two predecessors of one key: got the keyring %v and the error %v, want an error about two replaced keys",
+			k, err)
 	}
 	k, err := newKeyring(fresh.key, []Handover{signedHandover(0, j, fresh)})
 	if err != nil {
@@ -147,7 +148,7 @@ func TestKeyringHasOneWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := k.open(text); err == nil || !strings.Contains(err.Error(), "not signed by any of this journal's keys") {
-		t.Errorf("a checkpoint of an unknown key: got error %v", err)
+		t.Errorf("opening a checkpoint of an unknown key: got error %v, want an error about the signature", err)
 	}
 	long := append(checkpoint(t, j), bytes.Repeat([]byte("— witness signature\n"), maxNote/20)...)
 	if _, err := j.key.Open(long); !errors.Is(err, errNote) {
@@ -171,7 +172,7 @@ func TestForgedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := VerifyProof(text, fresh.Key()); err == nil || !strings.Contains(err.Error(), "one key was replaced by two different keys") {
-		t.Errorf("verifying the forged proof: got error %v", err)
+		t.Errorf("verifying the forged proof: got error %v, want an error about two successors of a key", err)
 	}
 
 	foreign, err := thief.sign(0, 0, (&edge{}).root())
@@ -183,7 +184,8 @@ func TestForgedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := VerifyExport(&export, Check{Key: fresh.Key(), Checkpoints: [][]byte{foreign}}); err == nil || !strings.Contains(err.Error(), "the given checkpoint cannot be used") {
-		t.Errorf("a checkpoint of another journal: got %+v, %v", r, err)
+		t.Errorf("verifying with a checkpoint of another journal: got the report %+v and the error %v, want an error about the checkpoint",
+			r, err)
 	}
 
 	h := signedHandover(1, old, thief)
@@ -198,7 +200,8 @@ func TestForgedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := VerifyExport(&export, Check{Key: fresh.Key()}); err != nil || r.OK || !strings.Contains(r.Problem, "one key was replaced by two different keys") {
-		t.Errorf("verifying the forged export: got %+v, %v", r, err)
+		t.Errorf("verifying the forged export: got the report %+v (error %v), want a problem with two successors of a key",
+			r, err)
 	}
 }
 
@@ -224,7 +227,7 @@ func TestNoProofWithoutItsTiles(t *testing.T) {
 func TestExportBreaksOff(t *testing.T) {
 	j := newJournal(t, 5000) // more than one page
 	if err := j.Export(t.Context(), &full{space: 1000}); !errors.Is(err, errFault) {
-		t.Errorf("exporting to a full disk: got error %v", err)
+		t.Errorf("exporting to a full disk: got error %v, want the error of the disk", err)
 	}
 	var export bytes.Buffer
 	if err := j.Export(t.Context(), &export); err != nil {
@@ -233,12 +236,13 @@ func TestExportBreaksOff(t *testing.T) {
 	first, _, _ := bytes.Cut(export.Bytes(), []byte("\n"))
 	broken := io.MultiReader(bytes.NewReader(first), strings.NewReader("\n"), iotest.ErrReader(errFault))
 	if r, err := VerifyExport(broken, Check{}); !errors.Is(err, errFault) || r.OK {
-		t.Errorf("reading from a broken disk: got %+v, %v", r, err)
+		t.Errorf("reading from a broken disk: got the report %+v and the error %v, want the error of the disk", r, err)
 	}
 	var calls []int64
 	r, err := VerifyExport(&export, Check{Progress: func(done, _ int64) { calls = append(calls, done) }})
 	if err != nil || !r.OK || len(calls) == 0 || calls[0] != page {
-		t.Errorf("verifying %d records: got progress calls %v, error %v", r.Records, calls, err)
+		t.Errorf("verifying %d records: got the progress calls %v (error %v), want a first call after one page",
+			r.Records, calls, err)
 	}
 }
 

@@ -19,16 +19,17 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 		fill(t, j, 600)
 		n, err := j.Erase(t.Context(), started.Add(250*time.Second), "ada@local")
 		if err != nil || n != 250 {
-			t.Fatalf("Erase erased %d records, error %v", n, err)
+			t.Fatalf("Erase erased %d records (error %v), want 250", n, err)
 		}
 		r, err := j.Verify(t.Context(), Check{})
 		if err != nil || !r.OK || r.Erased != 250 {
-			t.Fatalf("got report %+v, error %v", r, err)
+			t.Fatalf("after the first erasure: got the report %+v (error %v), want 250 erased records and no problem",
+				r, err)
 		}
 		// A later erasure continues where the first one ended. Repeating it erases nothing.
 		for _, want := range []int64{50, 0} {
 			if n, err = j.Erase(t.Context(), started.Add(300*time.Second), "ada@local"); err != nil || n != want {
-				t.Errorf("Erase erased %d records, error %v", n, err)
+				t.Errorf("Erase erased %d records (error %v), want %d", n, err, want)
 			}
 		}
 		if p, err := j.Prove(t.Context(), j.db.Log(), 400); err != nil || p.Erased {
@@ -39,7 +40,7 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := verifyExport(t, out.Bytes(), Check{}); !r.OK || r.Erased != 300 {
-			t.Errorf("verifying the export: got %+v", r)
+			t.Errorf("verifying the export: got the report %+v, want an intact export with 300 erased records", r)
 		}
 		// Removed content without an erasure in the journal is a fault.
 		err = j.db.Write(t.Context(), func(tx state.Tx) error {
@@ -51,10 +52,10 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 		}
 		r, err = j.Verify(t.Context(), Check{})
 		if err != nil || r.OK || r.FirstBad == nil || r.FirstBad.Seq != 450 {
-			t.Errorf("got report %+v, error %v", r, err)
+			t.Errorf("after content was removed: got the report %+v (error %v), want a problem at record 450", r, err)
 		}
 		if r, err := j.Verify(t.Context(), Check{Erased: true}); err != nil || !r.OK {
-			t.Errorf("with Check.Erased: got %+v, error %v", r, err)
+			t.Errorf("with Check.Erased set: got the report %+v (error %v), want no problem", r, err)
 		}
 	})
 }
@@ -73,7 +74,7 @@ func TestErasuresAreNotErased(t *testing.T) {
 	}
 	r, err := j.Verify(t.Context(), Check{})
 	if err != nil || !r.OK || r.Records != 10+6+4 || r.Erased != 16 {
-		t.Errorf("got report %+v, error %v", r, err)
+		t.Errorf("got the report %+v (error %v), want 20 records, 16 of them erased", r, err)
 	}
 }
 
@@ -156,7 +157,7 @@ func TestErasuresAreHandedOver(t *testing.T) {
 		erase := func(j *Journal, until int) {
 			t.Helper()
 			if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != 10 {
-				t.Errorf("Erase erased %d records, error %v", n, err)
+				t.Errorf("Erase erased %d records (error %v), want 10", n, err)
 			}
 		}
 		erase(first, 10)
@@ -174,7 +175,7 @@ func TestErasuresAreHandedOver(t *testing.T) {
 		}
 		for _, key := range []Key{first.Key(), second.Key()} {
 			if r := verifyExport(t, out.Bytes(), Check{Key: key}); !r.OK || r.Erased != 20 {
-				t.Errorf("verifying the export: got %+v", r)
+				t.Errorf("verifying the export: got the report %+v, want an intact export with 20 erased records", r)
 			}
 		}
 	})
@@ -186,7 +187,7 @@ func TestChangedRecordIsNotErased(t *testing.T) {
 	old := appendRecord(nil, &Record{Seq: 30, Time: started, Call: "call-000030", Agent: "shop"})
 	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = $2`, old, place(0, 30))
 	if n, err := j.Erase(t.Context(), started.Add(40*time.Second), "ada@local"); err != nil || n != 30 {
-		t.Errorf("Erase erased %d records, error %v", n, err)
+		t.Errorf("Erase erased %d records (error %v), want 30", n, err)
 	}
 	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 30 {
 		t.Errorf("got report %+v", r)

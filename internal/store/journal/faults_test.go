@@ -208,7 +208,8 @@ func TestEveryStatementMayFail(t *testing.T) {
 				}
 				report := verify(t, open(as))
 				if !report.OK || report.Records < was+c.adds || !c.part && report.Records > was+c.adds {
-					t.Errorf("in the end: got report %+v; there were %d records before", report, was)
+					t.Errorf("after all attempts: got the report %+v, want an intact journal; it had %d records before",
+						report, was)
 				}
 			})
 		}

@@ -83,7 +83,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 	for done := range 2 { // erase in two steps, so that some database pages are half erased
 		until := erased / 2 * (done + 1)
 		if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != erased/2 {
-			t.Fatalf("Erase erased %d records, error %v", n, err)
+			t.Fatalf("Erase erased %d records (error %v), want %d", n, err, erased/2)
 		}
 	}
 	at := found(t, dir)

@@ -64,7 +64,8 @@ func TestHandOver(t *testing.T) {
 		for name, key := range map[string]Key{"first": first.Key(), "second": second.Key(), "third": third.Key()} {
 			r, err := VerifyExport(bytes.NewReader(export.Bytes()), Check{Key: key, Checkpoints: [][]byte{kept, newest}})
 			if err != nil || !r.OK {
-				t.Errorf("verifying the export with the %s key: got %+v, %v", name, r, err)
+				t.Errorf("verifying the export with the %s key: got the report %+v (error %v), want no problem",
+					name, r, err)
 			}
 			for _, p := range []*Proof{inclusion, consistency} {
 				text, err := json.Marshal(p)
@@ -79,7 +80,7 @@ func TestHandOver(t *testing.T) {
 		stranger := open(db)
 		stranger.key.public = ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey)
 		if r, err := VerifyExport(bytes.NewReader(export.Bytes()), Check{Key: stranger.Key()}); err != nil || r.OK {
-			t.Errorf("verifying the export with an unknown key: got %+v, %v", r, err)
+			t.Errorf("verifying the export with an unknown key: got the report %+v (error %v), want a problem", r, err)
 		}
 	})
 }
@@ -116,7 +117,7 @@ func TestHandedOverAfterInForce(t *testing.T) {
 		}
 		fresh := handOver(t, open(openStore()), secondKey)
 		if err := errors.Join(inForce(fresh), fresh.HandedOver(), old.HandedOver()); err != nil {
-			t.Errorf("after the handover, before InForce: %v", err)
+			t.Errorf("after the handover and before InForce, HandedOver returned %v, want nil", err)
 		}
 		if err := inForce(old); !errors.Is(err, ErrHandedOver) {
 			t.Errorf("InForce: got error %v, want ErrHandedOver", err)
@@ -151,7 +152,7 @@ func TestHandedOverProcessEndsWell(t *testing.T) {
 		whole(t, fresh)
 		found, err := fresh.Show(t.Context(), Filter{Call: sample(5).Call})
 		if err != nil || len(found) != 1 {
-			t.Errorf("searching for the noted record: got %v, %v", found, err)
+			t.Errorf("searching for the noted record: got %v (error %v), want one record", found, err)
 		}
 	})
 }
@@ -269,7 +270,7 @@ func TestKeyringFollowsNoPredecessor(t *testing.T) {
 		t.Errorf("the keyring accepted two successors of one key: %v", k.keys)
 	}
 	if k, err := newKeyring(fresh.key, []Handover{sign(0, j, thief)}); err != nil || len(k.keys) != 1 {
-		t.Errorf("handovers of other keys: got keyring %v, %v", k, err)
+		t.Errorf("handovers of other keys: got the keyring %v (error %v), want only the trusted key", k, err)
 	}
 	if _, err := newKeyring(fresh.key, []Handover{sign(0, j, fresh), sign(0, fresh, j)}); err == nil {
 		t.Error("the keyring accepted a cycle")

@@ -350,7 +350,8 @@ func indexedEve(t *testing.T, j *Journal) (found bool) {
 		}
 		call, err := lastCall(tx, j.db.Log(), callSum([]byte(`"a rare call"`)), 0, 1<<20)
 		if value >= 0 != (call >= 0) {
-			t.Errorf("the principal is in block %d, the call in block %d", value, call)
+			t.Errorf("the index has the principal in block %d and the call in block %d, want both or neither",
+				value, call)
 		}
 		found = value >= 0
 		return err
@@ -366,7 +367,7 @@ func TestErasedRecordsOfAnIncompleteBlockAreNotIndexed(t *testing.T) {
 	j := open(asLog{statetest.Open(t), 1})
 	appendOne(t, j, rare(0))
 	if n, err := j.Erase(t.Context(), started.Add(time.Second/2), "ada@local"); err != nil || n != 1 {
-		t.Fatalf("Erase erased %d records, error %v", n, err)
+		t.Fatalf("Erase erased %d records (error %v), want 1", n, err)
 	}
 	fill(t, j, blockSize)
 	if indexedEve(t, j) {

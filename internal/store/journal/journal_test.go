@@ -165,8 +165,8 @@ func TestUndoneAppendLeavesNothing(t *testing.T) {
 	}
 }
 
-// Several openings of a store append at the same time, each with several callers. With SQLite they share one
-// log; with PostgreSQL each has its own log, and all logs begin at the same moment.
+// The same store is opened several times, and several callers append records through each opening at the same time.
+// With SQLite they share one log; with PostgreSQL each has its own log, and all logs begin at the same moment.
 func TestManyOpenings(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		const openings, callers, each = 4, 4, 40

@@ -67,7 +67,7 @@ func TestNotesBecomeRecordsInOrder(t *testing.T) {
 	}
 	entries, err := j.Show(t.Context(), Filter{Limit: notes + 1})
 	if err != nil || len(entries) != notes {
-		t.Fatalf("Show returned %d records, error %v", len(entries), err)
+		t.Fatalf("Show returned %d records (error %v), want %d", len(entries), err, notes)
 	}
 	for i, e := range entries {
 		want := notes - 1 - i
@@ -142,7 +142,7 @@ func TestDeathWhilePosting(t *testing.T) {
 	j := noting(t, dir)
 	files, err := wal.Files(j.posting.dir)
 	if err != nil || len(files) != 1 {
-		t.Fatalf("got files %v, error %v", files, err)
+		t.Fatalf("got the files %v (error %v), want one file", files, err)
 	}
 	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // then the process is killed
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestRowOutlivesItsFile(t *testing.T) {
 	jot(t, dead, 3)
 	files, err := wal.Files(dead.posting.dir)
 	if err != nil || len(files) != 1 {
-		t.Fatalf("got files %v, error %v", files, err)
+		t.Fatalf("got the files %v (error %v), want one file", files, err)
 	}
 	file := filepath.Join(dead.posting.dir, files[0].Name)
 	text, err := os.ReadFile(file)
@@ -264,7 +264,7 @@ func TestTornEntryIsRecorded(t *testing.T) {
 	sound(t, j, 2)
 	entries, err := j.Show(t.Context(), Filter{})
 	if err != nil || !strings.Contains(entries[0].Detail, "cannot be read") || entries[0].Decision != Unknown {
-		t.Errorf("got entries %+v, error %v", entries, err)
+		t.Errorf("got the entries %+v (error %v), want a first entry that reports unreadable bytes", entries, err)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestPostingInGoodTime(t *testing.T) {
 		j.postOwn()
 		j.posting.armed.Store(true) // no other timer may run, because it would treat the second owner as dead
 		if n := size(t, j); n != int64(10*(i+1)) {
-			t.Errorf("round %d: got %d records", i, n)
+			t.Errorf("round %d: got %d records, want %d", i, n, 10*(i+1))
 		}
 		if i == 1 {
 			j.posting.writer.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))

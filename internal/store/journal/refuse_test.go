@@ -61,7 +61,7 @@ func TestExportThatDoesNotFit(t *testing.T) {
 	whole := export(t, j)
 	for _, space := range []int{0, 64 << 10, len(whole) / 2, len(whole) - 1} {
 		if err := j.Export(t.Context(), &narrow{space}); !errors.Is(err, errNoSpace) {
-			t.Errorf("with space for %d of %d bytes: got error %v", space, len(whole), err)
+			t.Errorf("with space for %d of %d bytes: got error %v, want errNoSpace", space, len(whole), err)
 		}
 	}
 	if err := j.Export(t.Context(), &narrow{len(whole)}); err != nil {
@@ -263,7 +263,8 @@ func TestCorruptEntry(t *testing.T) {
 	}
 	entries, err := j.Show(t.Context(), Filter{})
 	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "cannot be read") {
-		t.Errorf("got %d records, error %v: %+v", len(entries), err, entries)
+		t.Errorf("got %d records (error %v), want 7, of which the newest reports unreadable bytes: %+v",
+			len(entries), err, entries)
 	}
 	sound(t, j, 7)
 }

@@ -18,7 +18,7 @@ var testKey = ed25519.NewKeyFromSeed([]byte("the seed of a key for tests only"))
 // started is the time of the first record of a test; record i is i seconds later.
 var started = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// asLog is a store with its own log, like every opening of a PostgreSQL store.
+// asLog is a store that appends to a log of its own, as every process with a PostgreSQL store does.
 type asLog struct {
 	state.DB
 	log int64

@@ -170,7 +170,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				restore(t)
 				if r := verify(t, j); !r.OK || r.Records != size || r.Signed != size {
-					t.Fatalf("before tampering: got report %+v", r)
+					t.Fatalf("before tampering: got the report %+v, want an intact journal", r)
 				}
 				tt.tamper(t, j)
 				r := verify(t, j)
@@ -343,11 +343,11 @@ func TestRoster(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				restore(t)
 				if r := verify(t, j); !r.OK || r.Records != 900+9 || r.Logs != 4 {
-					t.Fatalf("before tampering: got report %+v", r)
+					t.Fatalf("before tampering: got the report %+v, want an intact journal", r)
 				}
 				tt.tamper(t, j)
 				if r := verify(t, j); r.OK || *r.FirstBad != tt.at || !strings.Contains(r.Problem, tt.problem) {
-					t.Errorf("got report %+v at %+v", r, r.FirstBad)
+					t.Errorf("got the report %+v at %+v, want record %+v: %s", r, r.FirstBad, tt.at, tt.problem)
 				}
 			})
 		}

@@ -34,7 +34,7 @@ func TestFilesOfAFolder(t *testing.T) {
 		t.Errorf("got files %v, want %v", names, want)
 	}
 	if files, err := Files(filepath.Join(dir, "nowhere")); err != nil || files != nil {
-		t.Errorf("files of a missing directory: got %v, error %v", files, err)
+		t.Errorf("files of a missing directory: got %v (error %v), want none", files, err)
 	}
 	if _, err := Files(filepath.Join(dir, "B.0")); err == nil {
 		t.Error("Files accepted a file in place of a directory")
@@ -66,7 +66,7 @@ func TestRefusedEntries(t *testing.T) {
 		t.Error("Write used an existing file")
 	}
 	if text, err := os.ReadFile(taken); err != nil || string(text) != "stranger's" {
-		t.Errorf("the existing file now contains %q, error %v", text, err)
+		t.Errorf("the existing file now contains %q (error %v), want its old content", text, err)
 	}
 	if err := Open(taken, "OWNER").Write([]byte("mine"), 0); err == nil {
 		t.Error("Write accepted a file in place of a directory")
@@ -84,7 +84,7 @@ func TestReadBehindTheEnd(t *testing.T) {
 	for _, to := range []int64{ToEnd, 4, 1000} {
 		e, _, err := Read(path, 500, to, nil)
 		if err != nil || len(e.Bodies) != 0 || e.End != 500 || e.Left != 0 || e.More {
-			t.Errorf("reading up to %d: got %+v, error %v", to, e, err)
+			t.Errorf("reading up to %d: got %+v (error %v), want no entries", to, e, err)
 		}
 	}
 	if _, _, err := Read(filepath.Dir(path), 0, ToEnd, nil); err == nil {

@@ -106,7 +106,7 @@ func TestNewFolderIsSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(synced, []string{above, b.dir}) {
-		t.Errorf("got synced directories %v", synced)
+		t.Errorf("the synced directories are %v, want the parent and the new directory", synced)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

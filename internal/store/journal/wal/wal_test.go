@@ -66,7 +66,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 		t.Errorf("got %d entries, want %d in the same order", len(got), len(want))
 	}
 	if name, size := b.Current(); name != "OWNER.0" || size < readSize {
-		t.Errorf("the current file is %q with %d bytes", name, size)
+		t.Errorf("the current file is %q with %d bytes, want OWNER.0 with at least %d", name, size, readSize)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestManyWriteAtOnce(t *testing.T) {
 		next[w]++
 	}
 	if syncs > writers*each {
-		t.Errorf("got %d syncs for %d entries", syncs, writers*each)
+		t.Errorf("got %d syncs for %d entries, want at most one for each entry", syncs, writers*each)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestFullFileIsFollowedByAnother(t *testing.T) {
 	}
 	files, err := Files(dir)
 	if err != nil || len(files) != 2 || files[1].Name != "OWNER.1" || current(b) != "OWNER.1" {
-		t.Errorf("got files %v, error %v", files, err)
+		t.Errorf("got the files %v (error %v), want 2 files, of which OWNER.1 is current", files, err)
 	}
 	if got := all(t, dir); len(got) != fullSize/MaxEntry+1 {
 		t.Errorf("got %d entries, want %d", len(got), fullSize/MaxEntry+1)
@@ -197,13 +197,13 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 		t.Errorf("Finished while files are created: got %v, want %v", seen, want)
 	}
 	if got := over(t, b); !slices.Equal(got, []bool{true, false}) {
-		t.Errorf("Finished of a full file and of the current file: got %v", got)
+		t.Errorf("Finished of a full file and of the current file: got %v, want true and false", got)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := over(t, b); !slices.Equal(got, []bool{true, true}) {
-		t.Errorf("Finished of the files of a closed writer: got %v", got)
+		t.Errorf("Finished of the files of a closed writer: got %v, want true for both", got)
 	}
 }
 
@@ -292,11 +292,13 @@ func TestTornEnd(t *testing.T) {
 			}
 			e, buf, err := Read(path, 0, ToEnd, nil)
 			if err != nil || len(e.Bodies) != 1 || string(e.Bodies[0]) != "first" {
-				t.Fatalf("got %d entries, error %v", len(e.Bodies), err)
+				t.Fatalf("reading from the start: got %d entries (error %v), want only the entry first",
+					len(e.Bodies), err)
 			}
 			e, _, err = Read(path, e.End, ToEnd, buf)
 			if err != nil || len(e.Bodies) != 0 || e.Left < 4 || e.Left > headSize+6 {
-				t.Errorf("got %d entries and %d bytes left, error %v", len(e.Bodies), e.Left, err)
+				t.Errorf("reading after the first entry: got %d entries and %d bytes left (error %v), want only an incomplete entry",
+					len(e.Bodies), e.Left, err)
 			}
 		})
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// fake is a batch that calls a function of the test when it ends. It is lost after errFatal.
+// fake is a batch that calls a function of the test when it ends. A member's function that returns errFatal makes the
+// whole batch fail.
 type fake struct {
 	ends func(members int) error
 	lost error
@@ -65,11 +66,11 @@ func TestWaitingMembersAreCommittedTogether(t *testing.T) {
 	})
 	for i, err := range errs {
 		if (err != nil) != (i == 3) {
-			t.Errorf("member %d: got error %v", i, err)
+			t.Errorf("member %d got the error %v, want an error only for member 3", i, err)
 		}
 	}
 	if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
-		t.Errorf("got batches with %v members", sizes)
+		t.Errorf("the batches have %v members, want %d and 6", sizes, maxMembers-1)
 	}
 }
 
@@ -77,7 +78,7 @@ func TestErrorOfTheCommitMeetsAll(t *testing.T) {
 	errs := crowd(t, 5, func(int) error { return errFatal }, func(int) error { return nil })
 	for i, err := range errs {
 		if !errors.Is(err, errFatal) {
-			t.Errorf("member %d: got error %v", i, err)
+			t.Errorf("member %d got the error %v, want the error of the commit", i, err)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func TestLostBatchAffectsNoOtherMember(t *testing.T) {
 	})
 	for i, err := range errs {
 		if want := i <= 1; errors.Is(err, errFatal) != want {
-			t.Errorf("member %d: got error %v", i, err)
+			t.Errorf("member %d got the error %v, want errFatal only for the members 0 and 1", i, err)
 		}
 	}
 }
@@ -141,15 +142,15 @@ func TestMemberLeavesTheLine(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("the canceled member: got error %v", err)
+			t.Errorf("the canceled member got the error %v, want context.Canceled", err)
 		}
 		close(gate)
 		if err := <-stayed; err != nil {
-			t.Errorf("the other member: got error %v", err)
+			t.Errorf("the other member got the error %v, want none", err)
 		}
 		<-g.Close()
 		if !slices.Equal(sizes, []int{1}) {
-			t.Errorf("got batches with %v members", sizes)
+			t.Errorf("the batches have %v members, want one batch with 1 member", sizes)
 		}
 	})
 }
@@ -164,15 +165,15 @@ func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
 	}, nil)
 	f := func(state.Tx) error { return nil }
 	if err := g.Write(t.Context(), f); !errors.Is(err, errFatal) {
-		t.Errorf("Write returned the error %v", err)
+		t.Errorf("Write returned the error %v, want errFatal", err)
 	}
 	fail = false
 	if err := g.Write(t.Context(), f); err != nil {
-		t.Errorf("Write returned the error %v", err)
+		t.Errorf("Write returned the error %v, want none", err)
 	}
 	<-g.Close()
 	if err := g.Write(t.Context(), f); !errors.Is(err, state.ErrClosed) {
-		t.Errorf("Write returned the error %v", err)
+		t.Errorf("Write returned the error %v, want ErrClosed", err)
 	}
 }
 
@@ -212,7 +213,7 @@ func TestFirstMemberLeadsTheBatch(t *testing.T) {
 		close(gate)
 		wg.Wait()
 		if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
-			t.Errorf("got batches with %v members", sizes)
+			t.Errorf("the batches have %v members, want %d and 6", sizes, maxMembers-1)
 		}
 		<-g.Close()
 	})
@@ -226,7 +227,7 @@ func TestWaitingIsForTheCommittingGoroutine(t *testing.T) {
 	}
 	<-g.Close()
 	if !slices.Equal(sizes, []int{1}) {
-		t.Errorf("got batches with %v members", sizes)
+		t.Errorf("the batches have %v members, want one batch with 1 member", sizes)
 	}
 }
 
@@ -234,7 +235,7 @@ func TestTryThatFails(t *testing.T) {
 	g := New(nil, func() (Batch, error) { return nil, errFatal })
 	for range 2 {
 		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); !errors.Is(err, errFatal) {
-			t.Errorf("Write returned the error %v", err)
+			t.Errorf("Write returned the error %v, want errFatal", err)
 		}
 	}
 	<-g.Close()
@@ -265,7 +266,7 @@ func TestLeaderMayPanic(t *testing.T) {
 				}
 				<-g.Close()
 				if !slices.Equal(sizes, []int{0, 2}) {
-					t.Errorf("got batches with %v members", sizes)
+					t.Errorf("the batches have %v members, want 0 and 2", sizes)
 				}
 			})
 		})
@@ -310,7 +311,7 @@ func TestWaitingMembersMayBeRefused(t *testing.T) {
 		g.Fail(errFatal)
 		for range 3 {
 			if err := <-refused; !errors.Is(err, errFatal) {
-				t.Errorf("Write returned the error %v", err)
+				t.Errorf("Write returned the error %v, want errFatal", err)
 			}
 		}
 		late := make(chan error, 1)
@@ -318,11 +319,11 @@ func TestWaitingMembersMayBeRefused(t *testing.T) {
 		synctest.Wait()
 		close(gate)
 		if err := <-late; err != nil {
-			t.Errorf("Write returned the error %v", err)
+			t.Errorf("Write returned the error %v, want none", err)
 		}
 		<-g.Close()
 		if !slices.Equal(sizes, []int{1}) {
-			t.Errorf("got batches with %v members", sizes)
+			t.Errorf("the batches have %v members, want one batch with 1 member", sizes)
 		}
 	})
 }

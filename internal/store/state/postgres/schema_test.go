@@ -64,7 +64,7 @@ func TestSchema(t *testing.T) {
 		}
 		exec(`CREATE SCHEMA other`)
 		if got := add(place, "a"); got != "a" {
-			t.Fatalf("the store has the ids %s", got)
+			t.Fatalf("the store has the ids %s, want a", got)
 		}
 		database := strings.TrimPrefix(u.Path, "/")
 		for _, of := range []string{`DATABASE ` + database, `ROLE ` + u.User.Username() + ` IN DATABASE ` + database} {

@@ -54,15 +54,15 @@ func TestOpeningIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled open returned %v", err)
+		t.Errorf("a canceled open returned %v, want context.Canceled", err)
 	}
 	shortly(t)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("a waiting open returned %v", err)
+		t.Errorf("an open that waited longer than lockTime returned %v, want ErrLocked", err)
 	}
-	testOpen(t, file, migrations.List()) // needs no upgrade, so it does not wait
+	testOpen(t, file, migrations.List()) // without an upgrade, opening the store does not wait
 	if err := home.Unlock(first.lock); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestForeignLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := write(s, `UPDATE logs SET born = 3`); err != nil {
-		t.Errorf("after the lock was released, Write returned the error %v", err)
+		t.Errorf("after the lock was released, Write returned the error %v, want none", err)
 	}
 }
 

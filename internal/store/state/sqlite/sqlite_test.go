@@ -55,14 +55,14 @@ func TestSettings(t *testing.T) {
 			defer c.Close()
 		}
 		if n, err := c.queryInt(`PRAGMA synchronous`); err != nil || n != 2 {
-			t.Errorf("%s: synchronous is %d, error %v", name, n, err)
+			t.Errorf("the connection %s has synchronous = %d (error %v), want 2", name, n, err)
 		}
 		stmt, err := c.Prepare(`PRAGMA journal_mode`)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := stmt.Step(); err != nil || stmt.ColumnText(0) != "wal" {
-			t.Errorf("%s: the journal mode is %q, error %v", name, stmt.ColumnText(0), err)
+			t.Errorf("the connection %s has the journal mode %q (error %v), want wal", name, stmt.ColumnText(0), err)
 		}
 		if err := stmt.Reset(); err != nil {
 			t.Error(err)
@@ -147,7 +147,7 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 		t.Errorf("Open returned the error %v, want ErrDamaged", err)
 	}
 	if now, err := os.ReadFile(file); err != nil || string(now) != string(text) {
-		t.Errorf("the file was changed, error %v", err)
+		t.Errorf("Open changed the damaged file, or reading it failed: %v", err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("Write returned the error %v, want ErrFull", err)
 	}
 	if err := write(s, `INSERT INTO one (b) VALUES ($1)`, []byte("small")); err != nil {
-		t.Errorf("a smaller write after that failed: %v", err)
+		t.Errorf("after the disk was full, a smaller write failed: %v", err)
 	}
 	if n := read(t, s, `SELECT count(*) FROM one`); n != 1 {
 		t.Errorf("got %d rows, want 1", n)

@@ -191,9 +191,9 @@ func TestCanceled(t *testing.T) {
 		table(t, db)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		never := func(state.Tx) error { t.Error("the function ran"); return nil }
+		never := func(state.Tx) error { t.Error("the function of a canceled transaction ran"); return nil }
 		if err := db.Write(gone, never); !errors.Is(err, context.Canceled) {
-			t.Errorf("Write returned %v", err)
+			t.Errorf("Write with a canceled context returned %v, want context.Canceled", err)
 		}
 		if err := db.Read(gone, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("Read returned %v", err)
@@ -225,7 +225,7 @@ func TestCanceled(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		wg.Go(func() {
 			if err := db.Write(ctx, never); !errors.Is(err, context.Canceled) {
-				t.Errorf("the waiting Write returned %v", err)
+				t.Errorf("the waiting Write returned %v, want context.Canceled", err)
 			}
 		})
 		cancel()
@@ -288,25 +288,25 @@ func TestClosed(t *testing.T) {
 			}
 		})
 		if err := <-waiting; !errors.Is(err, state.ErrClosed) {
-			t.Errorf("the waiting Changed returned %v", err)
+			t.Errorf("the waiting Changed returned %v, want ErrClosed", err)
 		}
 		if err := db.Write(t.Context(), func(state.Tx) error { t.Error("the function ran"); return nil }); !errors.Is(err, state.ErrClosed) {
-			t.Errorf("Write returned %v", err)
+			t.Errorf("Write on a closed store returned %v, want ErrClosed", err)
 		}
 		close(leave)
 		wg.Wait()
 
 		if err := db.Read(t.Context(), func(state.Tx) error { t.Error("the function ran"); return nil }); !errors.Is(err, state.ErrClosed) {
-			t.Errorf("Read returned %v", err)
+			t.Errorf("Read on a closed store returned %v, want ErrClosed", err)
 		}
 		if err := db.Changed(t.Context()); !errors.Is(err, state.ErrClosed) {
-			t.Errorf("Changed returned %v", err)
+			t.Errorf("Changed on a closed store returned %v, want ErrClosed", err)
 		}
 		if _, err := db.Alive(t.Context(), owner); !errors.Is(err, state.ErrClosed) {
-			t.Errorf("Alive returned %v", err)
+			t.Errorf("Alive on a closed store returned %v, want ErrClosed", err)
 		}
 		if err := db.Close(); err != nil {
-			t.Errorf("the second Close returned %v", err)
+			t.Errorf("the second Close returned %v, want no error", err)
 		}
 		if n := number(t, open(), `SELECT count(*) FROM things`); n != 0 {
 			t.Errorf("got %d rows, want 0", n)

@@ -103,7 +103,7 @@ func TestErrorUndoesOnlyItsMember(t *testing.T) {
 		for i, err := range errs {
 			there := number(t, db, `SELECT count(*) FROM things WHERE id = $1`, int64(i)) == 1
 			if want := i%4 == 0; (err == nil) != want || there != want {
-				t.Errorf("writer %d: got error %v, and its row exists: %v", i, err, there)
+				t.Errorf("writer %d got the error %v, and its row exists: %v; want success %v", i, err, there, want)
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func TestReadIsOneSnapshot(t *testing.T) {
 				return err
 			}
 			if before != 0 || after != 0 {
-				t.Errorf("the snapshot had %d rows, then %d", before, after)
+				t.Errorf("the snapshot had %d rows and later %d rows, want 0 both times", before, after)
 			}
 			return nil
 		}); err != nil {
@@ -232,7 +232,8 @@ func TestManyOpenANewStoreAtOnce(t *testing.T) {
 		seen := map[string]bool{}
 		for _, owner := range owners {
 			if alive, err := db.Alive(t.Context(), owner); err != nil || !alive || seen[owner] {
-				t.Errorf("owner %q: alive %v, error %v, seen before %v", owner, alive, err, seen[owner])
+				t.Errorf("owner %q: alive %v (error %v), name used before: %v; want a new name that is alive",
+					owner, alive, err, seen[owner])
 			}
 			seen[owner] = true
 		}
@@ -333,7 +334,7 @@ func TestTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.n != 0 || got.s != "" || got.b != nil {
-			t.Errorf("NULL was read as %v", got)
+			t.Errorf("NULL was read as %v, want the zero value", got)
 		}
 		if rows := do(t, db, `UPDATE things SET s = $1 WHERE id < $2`, "y", int64(100)); rows != 4 {
 			t.Errorf("the statement affected %d rows, want 4", rows)
@@ -365,7 +366,7 @@ func TestWrongUse(t *testing.T) {
 				return err
 			})
 		},
-		"too few places": func(tx state.Tx) error {
+		"too few variables": func(tx state.Tx) error {
 			return tx.Query(one, nil, func(r state.Row) error { return r.Scan(new(int64)) })
 		},
 		"text as number": func(tx state.Tx) error {
@@ -406,7 +407,7 @@ func TestWrongUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := insert(kept, 2); !errors.Is(err, state.ErrTx) {
-			t.Errorf("after the end, a statement returned %v", err)
+			t.Errorf("after the end of the transaction, a statement returned %v, want ErrTx", err)
 		}
 		if n := number(t, db, `SELECT n FROM things`); n != 1 {
 			t.Errorf("n is %d, want 1: a refused statement changed it", n)
@@ -434,7 +435,7 @@ func TestErrorOfEachEndsTheQuery(t *testing.T) {
 			return insert(tx, 3)
 		})
 		if err != nil || seen != 1 {
-			t.Errorf("Write returned %v after %d rows", err, seen)
+			t.Errorf("Write returned %v after %d rows, want no error after 1 row", err, seen)
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 4 {
 			t.Errorf("got %d rows, want 4", n)
