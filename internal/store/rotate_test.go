@@ -250,7 +250,7 @@ func TestOldRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyRoot(t, kept, h)
-		if _, err := identity.NextKeys(h.Root()); err != nil { // as after a failed rotation
+		if _, err := identity.NextKeys(h.Root()); err != nil { // a failed rotation leaves this file behind
 			t.Fatal(err)
 		}
 		for _, open := range []func(context.Context, home.Home, string) (*Store, error){Open, OpenLong, OpenToRotate} {

@@ -86,7 +86,7 @@ type Keys interface {
 type Register struct {
 	DB   *DB
 	keys Keys
-	root string // identifies the root key
+	root string // a hash that identifies the root key
 
 	mu   sync.Mutex
 	last *View // the last register that was read; it is not checked again until it changes

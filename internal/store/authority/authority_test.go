@@ -327,7 +327,7 @@ func TestSpend(t *testing.T) {
 			t.Errorf("before its use, Spent returned %v, %v; want false", spent, err)
 		}
 		if !spend("x") || spend("x") || !spend("y") {
-			t.Error("an id was used twice, or not at all")
+			t.Error("Spend accepted the same id twice, or rejected a new id")
 		}
 		if err := r.DB.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(`DELETE FROM authority`); return err }); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,7 @@ func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // does nothing after a successful rename
+	defer os.Remove(f.Name()) // Remove does nothing after a successful rename
 	err = write(f)
 	if mode != 0o600 {
 		err = errors.Join(err, f.Chmod(mode))

@@ -102,7 +102,7 @@ const maxProblems = 10
 // checker collects the problems of a settings file and finds their positions in the file.
 type checker struct {
 	problems []problem
-	places   map[string]int // maps the path of each key to the offset where the key first appears
+	places   map[string]int // the offset at which each key first appears, by the path of the key
 }
 
 type problem struct{ path, text string }

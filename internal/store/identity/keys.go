@@ -54,7 +54,7 @@ import (
 type Keys struct {
 	sign ed25519.PrivateKey
 	seal cipher.AEAD
-	macs *sync.Pool // contains values of type hash.Hash
+	macs *sync.Pool // a pool of values of type hash.Hash
 	old  []*Keys    // the keys that are derived from older root keys, newest first
 }
 
@@ -70,7 +70,7 @@ var ErrSealed = errors.New("the data was not encrypted with this root key, or wa
 // lost, and OpenKeys fails with ErrNoRoot.
 func OpenKeys(file string) (*Keys, error) {
 	store := home.At(filepath.Dir(filepath.Dir(file))).State()
-	_, storeErr := os.Stat(store) // must come before readRoots, because another process may be creating both files
+	_, storeErr := os.Stat(store) // this must come before readRoots, because another process may be creating both files
 	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(storeErr, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ var errFault = errors.New("the disk has failed")
 type faulty struct {
 	state.DB
 	mu   sync.Mutex
-	left int // statements until the failure; 0 means that none fails
+	left int // the number of statements until the failure; 0 means that none fails
 }
 
 // fails counts a statement and reports whether this statement must fail.
@@ -221,7 +221,7 @@ func TestPostingMayFail(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 300)
-	if err := dead.db.Close(); err != nil { // as if the process had been killed
+	if err := dead.db.Close(); err != nil { // close only the database, as if the process had been killed
 		t.Fatal(err)
 	}
 	db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state.db"))

@@ -292,7 +292,7 @@ func (j *Journal) HandOver(
 // and the new key both sign every handover.
 func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err error) {
 	var a appender
-	if err := a.open(tx, 0); err != nil { // creates log 0 if necessary
+	if err := a.open(tx, 0); err != nil { // open creates log 0 if necessary
 		return nil, err
 	}
 	heads, err := readHeads(tx)

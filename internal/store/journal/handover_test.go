@@ -241,18 +241,18 @@ func TestHandoverNeedsBothSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Handover){
-		"by the new key alone": func(h *Handover) { h.ByOld = ed25519.Sign(secondKey, h.text()) },
-		"by the old key alone": func(h *Handover) { h.ByNew = ed25519.Sign(testKey, h.text()) },
-		"of another size":      func(h *Handover) { h.Size = 2 },
-		"of another log":       func(h *Handover) { h.Log = 2 },
-		"of another root":      func(h *Handover) { h.Root[0]++ },
-		"to itself":            func(h *Handover) { h.New = h.Old },
-		"without a key":        func(h *Handover) { h.Old = "" },
+		"a handover signed by the new key alone": func(h *Handover) { h.ByOld = ed25519.Sign(secondKey, h.text()) },
+		"a handover signed by the old key alone": func(h *Handover) { h.ByNew = ed25519.Sign(testKey, h.text()) },
+		"a handover at another size":             func(h *Handover) { h.Size = 2 },
+		"a handover of another log":              func(h *Handover) { h.Log = 2 },
+		"a handover with another root hash":      func(h *Handover) { h.Root[0]++ },
+		"to itself":                              func(h *Handover) { h.New = h.Old },
+		"without a key":                          func(h *Handover) { h.Old = "" },
 	} {
 		h := good
 		change(&h)
 		if _, _, err := h.check(); err == nil {
-			t.Errorf("a handover %s was accepted", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

@@ -248,7 +248,7 @@ func TestGapInTheIndex(t *testing.T) {
 	fill(t, j, 2*blockSize)
 	exec(t, j, `DELETE FROM journal_values WHERE block = 1`)
 	exec(t, j, `DELETE FROM journal_calls WHERE block = 1`)
-	exec(t, j, `UPDATE journal_indexed SET next = 1`) // as an older version of ambit would have left it
+	exec(t, j, `UPDATE journal_indexed SET next = 1`) // an older version of ambit would have left this range
 	fill(t, j, blockSize)
 	if _, got := looks(t, j, Filter{Tool: "once"}); !slices.Equal(got, []int64{blockSize}) {
 		t.Errorf("found records %v, want [%d]", got, blockSize)
@@ -422,11 +422,11 @@ func TestVerifyFindsMissingIndexEntries(t *testing.T) {
 		name, change string
 		seq          int64
 	}{
-		{"values of a block", `DELETE FROM journal_values WHERE block = 3`, 3 * blockSize},
+		{"the values of a block are missing", `DELETE FROM journal_values WHERE block = 3`, 3 * blockSize},
 		{"one value", fmt.Sprintf(`DELETE FROM journal_values WHERE block = 17 AND sum = %d`, valueSum(kindTool, []byte(`"delete"`))), 17*blockSize + 1},
-		{"calls of a block", `DELETE FROM journal_calls WHERE block = 20`, 20 * blockSize},
+		{"the calls of a block are missing", `DELETE FROM journal_calls WHERE block = 20`, 20 * blockSize},
 		{"a changed call", `UPDATE journal_calls SET calls = zeroblob(1024) WHERE block = 20`, 20 * blockSize},
-		{"calls of another type", `UPDATE journal_calls SET calls = 'x' WHERE block = 20`, 20 * blockSize},
+		{"the calls of a block have another type", `UPDATE journal_calls SET calls = 'x' WHERE block = 20`, 20 * blockSize},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			exec(t, j, tt.change)

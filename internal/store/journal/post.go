@@ -42,7 +42,7 @@ type posting struct {
 
 	mu       sync.Mutex
 	timer    *time.Timer
-	rotation *time.Timer // closes the current file after fileTime
+	rotation *time.Timer // the timer that closes the current file after fileTime
 	armed    atomic.Bool
 	closed   bool
 	running  sync.WaitGroup

@@ -116,7 +116,7 @@ func TestWALOfADeadProcess(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 5)
-	if err := dead.db.Close(); err != nil { // as if the process had been killed
+	if err := dead.db.Close(); err != nil { // close only the database, as if the process had been killed
 		t.Fatal(err)
 	}
 	j := noting(t, dir)
@@ -144,7 +144,8 @@ func TestDeathWhilePosting(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("got the files %v (error %v), want one file", files, err)
 	}
-	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // then the process is killed
+	// The process posts the file and is then killed.
+	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, noting(t, dir), 3)
@@ -220,7 +221,7 @@ func TestRowOutlivesItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.db.Close(); err != nil { // as if the process had been killed
+	if err := dead.db.Close(); err != nil { // close only the database, as if the process had been killed
 		t.Fatal(err)
 	}
 	j := noting(t, dir)

@@ -128,18 +128,18 @@ func TestHostileProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Proof){
-		"without a hash":         func(p *Proof) { p.Hash = nil },
-		"without a record":       func(p *Proof) { p.Record = nil },
-		"of another log":         func(p *Proof) { p.Log = 4 },
-		"of an unknown kind":     func(p *Proof) { p.Proves = "innocence" },
-		"of another record":      func(p *Proof) { p.Seq = 4 },
-		"with an invalid record": func(p *Proof) { text, h := "{", tlog.RecordHash([]byte("{")); p.Record, p.Hash = &text, &h },
-		"without its checkpoint": func(p *Proof) { p.Checkpoint = "" },
+		"a proof without a hash":         func(p *Proof) { p.Hash = nil },
+		"a proof without a record":       func(p *Proof) { p.Record = nil },
+		"a proof for another log":        func(p *Proof) { p.Log = 4 },
+		"a proof of an unknown kind":     func(p *Proof) { p.Proves = "innocence" },
+		"a proof for another record":     func(p *Proof) { p.Seq = 4 },
+		"a proof with an invalid record": func(p *Proof) { text, h := "{", tlog.RecordHash([]byte("{")); p.Record, p.Hash = &text, &h },
+		"a proof without its checkpoint": func(p *Proof) { p.Checkpoint = "" },
 	} {
 		changed := *p
 		change(&changed)
 		if _, err := changed.check(j.key); err == nil {
-			t.Errorf("a proof %s was accepted", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 	if _, err := p.check(j.key); err != nil {

@@ -49,7 +49,7 @@ func TestShow(t *testing.T) {
 		{"since", Filter{Since: at(48)}, []int64{49, 48}},
 		{"until", Filter{Until: at(1)}, []int64{1, 0}},
 		{"between two times, by tool", Filter{Since: at(10), Until: at(30), Tool: "delete"}, []int64{23, 13}},
-		{"before an end", Filter{Before: Ends{0: 5}, Limit: 2}, []int64{4, 3}},
+		{"the records before an end", Filter{Before: Ends{0: 5}, Limit: 2}, []int64{4, 3}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := seqs(show(t, j, tt.f)); !slices.Equal(got, tt.want) {

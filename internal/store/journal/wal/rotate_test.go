@@ -13,7 +13,7 @@ import (
 // Rotate ends the current file at once, and the next entry goes to a new file.
 func TestRotate(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
-	b.Rotate() // does nothing: there is no file yet
+	b.Rotate() // Rotate does nothing, because there is no file yet
 	for _, entry := range []string{"one", "two"} {
 		if err := b.Write([]byte(entry), 0); err != nil {
 			t.Fatal(err)

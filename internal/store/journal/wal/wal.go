@@ -65,12 +65,12 @@ type Writer struct {
 	size     int64  // the size of the file's entries on disk
 	grown    int64  // the size to which prepare has grown the file
 	entries  int    // the number of entries in the file
-	next     *page  // collects the entries of the next write
+	next     *page  // the entries of the next write
 	spare    []byte // a buffer for the next page
-	blocks   []byte // begins with the content of the file's last block
+	blocks   []byte // the blocks to write; they begin with the content of the file's last block
 	writing  bool
-	rotating bool      // whether to close the file after the current write
-	quiet    sync.Cond // signals that no write is in progress
+	rotating bool      // whether the file must be closed after the current write
+	quiet    sync.Cond // a condition that is signaled when no write is in progress
 	broken   error     // if not nil, all further writes fail with this error
 }
 
@@ -122,7 +122,7 @@ func (w *Writer) Write(entry []byte, others int) error {
 	w.writing = true
 	w.flush(p)
 	if w.next.entries > 0 {
-		go w.drain() // writes the later entries in the background, so that this call can return
+		go w.drain() // drain writes the later entries in the background, so that this call can return
 	} else {
 		w.finish()
 	}
@@ -137,7 +137,8 @@ func (w *Writer) drain() {
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // closed here, because finish() is not called while this loop runs, and under load it does not end
+			// Close the file here, because finish() runs only after this loop, which does not end under load.
+			w.closeFile()
 		}
 	}
 	w.finish()

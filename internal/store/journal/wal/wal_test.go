@@ -82,7 +82,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 func TestManyWriteAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
-	syncs := 0 // needs no lock, because syncs never overlap
+	syncs := 0 // the counter needs no lock, because syncs never overlap
 	b.sync = func(f *os.File) error { syncs++; return syncData(f) }
 	const writers, each = 16, 25
 	var wg sync.WaitGroup

@@ -53,21 +53,21 @@ const (
 type Group struct {
 	begin func() (Batch, error)
 	try   func() (Batch, error)
-	baton chan struct{} // contains a value while a goroutine leads a batch
-	line  chan *member  // sends waiting members to the leader
+	baton chan struct{} // a channel that contains a value while a goroutine leads a batch
+	line  chan *member  // a channel that sends waiting members to the leader
 	gone  chan struct{} // closed when the last batch has finished
 
 	mu      sync.Mutex
-	waiting context.Context // canceling it rejects all waiting members
+	waiting context.Context // a context whose cancellation rejects all waiting members
 	refuse  context.CancelCauseFunc
 	closed  bool
 }
 
 type member struct {
-	turn chan Batch    // receives the batch when it is this member's turn
+	turn chan Batch    // a channel that receives the batch when it is this member's turn
 	left chan struct{} // closed if the member no longer waits for its turn
-	ran  chan bool     // receives true if the member's changes are in the batch
-	done chan error    // receives the outcome of the batch
+	ran  chan bool     // a channel that receives true if the member's changes are in the batch
+	done chan error    // a channel that receives the outcome of the batch
 }
 
 // New returns a group. To start a batch, the group first calls try(), which does not wait for the lock. If the lock is
@@ -141,7 +141,7 @@ func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (
 	defer g.release()
 	own := 0
 	var members []*member
-	defer func() { // runs even if f panics
+	defer func() { // this function runs even if f panics
 		ended := batch.End(own + len(members))
 		if own > 0 {
 			err = ended

@@ -47,7 +47,7 @@ func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) erro
 			wg.Go(func() {
 				errs[i] = g.Write(t.Context(), func(state.Tx) error { return f(i) })
 			})
-			synctest.Wait() // until the member waits
+			synctest.Wait() // return when the member waits
 		}
 		close(gate)
 		wg.Wait()

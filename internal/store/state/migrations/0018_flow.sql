@@ -1,5 +1,6 @@
--- Until when untrusted text counts that a process has read for a principal. Other processes do not know this text, so
--- they treat arguments without a known origin as doubtful.
+-- For each principal, the time until which untrusted text that a process has read counts.
+-- Other processes do not know this text, so they treat arguments without a known origin as
+-- doubtful.
 CREATE TABLE flow_reads (
 	principal TEXT   NOT NULL,
 	owner     TEXT   NOT NULL,

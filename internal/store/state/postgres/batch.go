@@ -99,7 +99,7 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 		}
 		b.lost = l.lost()
 		if err != nil && (errors.Is(b.lost, engine.ErrAgain) || errors.Is(b.lost, state.ErrLost)) {
-			err = b.lost // replaces the error that f returned
+			err = b.lost // b.lost replaces the error that f returned
 		}
 	}()
 	err = engine.Run(ctx, l.statement, f)

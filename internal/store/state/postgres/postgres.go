@@ -177,7 +177,7 @@ func (s *store) read(ctx context.Context, f func(state.Tx) error) (stale bool, e
 	if err != nil {
 		return false, explain(s.orClosed(err))
 	}
-	defer conn.Release() // closes the connection if a transaction is still open
+	defer conn.Release() // Release closes the connection if a transaction is still open
 	l := &pipeline{ctx: ctx, conn: conn.Conn(), ahead: []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}
 	defer func() {
 		stale = len(l.ahead) > 0 && l.failed != nil && conn.Conn().IsClosed()

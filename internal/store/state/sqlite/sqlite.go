@@ -49,7 +49,7 @@ const (
 
 type store struct {
 	file     string
-	self     os.FileInfo // identifies the file that was opened
+	self     os.FileInfo // the identity of the opened file
 	owners   string      // the directory of the owners' files
 	name     string
 	owner    *os.File // the locked file of this owner
@@ -60,12 +60,12 @@ type store struct {
 
 	entering atomic.Bool // whether this process waits for the store lock
 	commits  int         // the number of commits since Open; guarded by the store lock
-	scrubs   []*error    // points to the result variable of each Scrub call in the current batch
+	scrubs   []*error    // pointers to the results of the Scrub calls in the current batch
 
 	watch  engine.Watch
 	looker *conn // a separate connection for watch, because SQLite reports only the commits of other connections
 
-	slots   chan struct{} // contains one value for each running read
+	slots   chan struct{} // a channel with one value for each running read
 	idle    chan *conn
 	closing chan struct{}
 	closed  atomic.Bool

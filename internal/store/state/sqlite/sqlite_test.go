@@ -47,7 +47,7 @@ func read(t *testing.T, s *store, query string) (n int64) {
 
 func TestSettings(t *testing.T) {
 	s := testOpen(t, filepath.Join(t.TempDir(), "state.db"), migrations.List())
-	read(t, s, `SELECT count(*) FROM logs`) // opens a reading connection
+	read(t, s, `SELECT count(*) FROM logs`) // this query opens a reading connection
 	for name, conn := range map[string]int{"writer": 0, "reader": 1} {
 		c := s.writer
 		if conn == 1 {

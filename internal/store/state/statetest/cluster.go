@@ -17,7 +17,7 @@ import (
 type Cluster struct {
 	t        testing.TB
 	postgres string
-	dir      string // contains the data and the socket
+	dir      string // the folder with the data and the socket
 	running  io.Closer
 	ended    chan struct{}
 }

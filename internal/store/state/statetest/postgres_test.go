@@ -70,7 +70,7 @@ func TestLostConnectionIsANewOwner(t *testing.T) {
 func TestReadAfterRestart(t *testing.T) {
 	place := database(t)
 	db := At(t, place)
-	const readers = 4 // as many as the store allows
+	const readers = 4 // the maximum number of simultaneous reads of a store
 	var all, done sync.WaitGroup
 	all.Add(readers)
 	for range readers {
