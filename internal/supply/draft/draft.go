@@ -28,7 +28,7 @@ type Draft struct {
 
 	Dialect     agent.Dialect
 	Name        string
-	Description string // only for Matrix and FindAgent
+	Description string // used only for Matrix and FindAgent
 
 	// Servers lists catalogue ids, either complete or shortened to the part after the last slash. It is used for
 	// Matrix and GPARS.

@@ -84,8 +84,8 @@ func TestWithoutSecrets(t *testing.T) {
 	}
 }
 
-// A command can be refused because of a possible secret. The secret is then not copied from another
-// server in the file either.
+// A command can be refused because of a possible secret. If another server in the file contains the same secret, it is
+// not copied there either.
 func TestHeldElsewhere(t *testing.T) {
 	for _, arg := range []string{"-pHunter22x", "--password Hunter22x", "--login:Hunter22x"} {
 		_, err := Import(commandLine(t, `"mysql-mcp", "`+arg+`"]}, "other": {"command": "/opt/Hunter22x/y", "args": [`), ".")
@@ -99,7 +99,7 @@ func TestHeldElsewhere(t *testing.T) {
 // case the expected command is empty.
 func TestNotInClear(t *testing.T) {
 	for line, want := range map[string]string{
-		// An option and its value in one argument.
+		// In these commands, an argument contains an option and its value.
 		`"npx", "-y", "foo", "--password swordfish"`:                   "npx -y foo $env:NOTES_ARGUMENT_3",
 		`"npx", "-y", "foo", "--password\u00a0swordfish"`:              "npx -y foo $env:NOTES_ARGUMENT_3",
 		`"npx", "-y", "foo", "--api-key swordfish", "--x"`:             "npx -y foo $env:NOTES_ARGUMENT_3 --x",
@@ -115,18 +115,18 @@ func TestNotInClear(t *testing.T) {
 		`"npx", "--token:swordfish", "k8s-mcp"`:                        "",
 		`"foo", "--key:sword9fish"`:                                    "foo --key:$env:NOTES_KEY",
 		`"foo", "--login:sword9fish"`:                                  "foo --login:$env:NOTES_LOGIN",
-		// Options with a slash, as on Windows.
+		// In these commands, options begin with a slash, as on Windows.
 		`"srv.exe", "/apikey:swordfish"`:               "srv.exe $env:NOTES_ARGUMENT_1",
 		`"sqlpackage", "/SourcePassword:swordfish"`:    "sqlpackage $env:NOTES_ARGUMENT_1",
 		`"sqlpackage", "/x", "/SourcePassword:Sword9"`: "sqlpackage /x $env:NOTES_ARGUMENT_2",
-		// A user and a password in an address.
+		// In these commands, an address contains a user and a password.
 		`"foo", "--hosts=https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`: "foo --hosts=$env:NOTES_HOSTS",
 		`"foo", "https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`:         "foo $env:NOTES_ARGUMENT_1",
 		`"foo", "--host", "admin:swordfish@db.example.com"`:                                    "foo --host $env:NOTES_HOST",
 		`"foo", "--host=admin:swordfish@db.example.com"`:                                       "foo --host=$env:NOTES_HOST",
 		`"foo", "--host", "admin:swordfish@db.example.com", "--x"`:                             "foo --host $env:NOTES_HOST --x",
 		`"foo", "admin:swordfish@db.example.com"`:                                              "foo $env:NOTES_ARGUMENT_1",
-		// Secrets that look like a path or a container image.
+		// In these commands, the secret looks like a path or a container image.
 		`"srv.exe", "/p:sword9fish"`:                      "srv.exe $env:NOTES_ARGUMENT_1",
 		`"foo", "-p", "~sword9fish"`:                      "foo -p $env:NOTES_P",
 		`"foo", "--sas", "/k3J9dkQ2mZx8sword9fish7Bv5=="`: "foo --sas $env:NOTES_SAS",
@@ -135,7 +135,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--login=bob/sword9fish"`:                 "foo --login=$env:NOTES_LOGIN",
 		`"foo", "--login", "bob/swordfish"`:               "foo --login $env:NOTES_LOGIN",
 		`"foo", "--userid=bob:swordfish", "--x"`:          "foo --userid=$env:NOTES_USERID --x",
-		// Secrets without a digit.
+		// In these commands, the secret contains no digit.
 		`"foo", "-p", "sword!fish"`:                                         "foo -p $env:NOTES_P",
 		`"foo", "-p", "swordfish"`:                                          "foo -p $env:NOTES_P",
 		`"foo", "-p", "swordfish", "--x"`:                                   "foo -p $env:NOTES_P --x",
@@ -145,10 +145,10 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "-k", "swordfish+xYz=="`:                                    "foo -k $env:NOTES_K",
 		`"foo", "me@example.com", "word fish word fish"`:                    "foo me@example.com $env:NOTES_ARGUMENT_2",
 		`"foo", "--wallet", "` + strings.Repeat("word fish ", 6) + `again"`: "foo --wallet $env:NOTES_WALLET",
-		// A key in the path of an address.
+		// In these commands, the path of an address contains a key.
 		`"npx", "mcp-remote", "https://corp.example/k/Zx8sword9fish"`:             "",
 		`"npx", "mcp-remote", "https://corp.example/s/bumpy-window-X7sword9fish"`: "",
-		// Rarer names of options for secrets.
+		// In these commands, the option for the secret has an unusual name.
 		`"foo", "--mnemonic", "swordfish"`:    "foo --mnemonic $env:NOTES_MNEMONIC",
 		`"foo", "--seed-phrase", "swordfish"`: "foo --seed-phrase $env:NOTES_SEED_PHRASE",
 		`"foo", "--seedPhrase=swordfish"`:     "foo --seedPhrase=$env:NOTES_SEEDPHRASE",
@@ -159,7 +159,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--creds", "swordfish"`:       "foo --creds $env:NOTES_CREDS",
 		`"foo", "--password1", "swordfish"`:   "foo --password1 $env:NOTES_PASSWORD1",
 		`"foo", "--token2=swordfish"`:         "foo --token2=$env:NOTES_TOKEN2",
-		// A secret inside a longer value.
+		// In these commands, the secret is a part of a longer value.
 		`"foo", "--opts", "user:bob,password:swordfish"`: "foo --opts $env:NOTES_OPTS",
 		`"foo", "--opts=user:bob,password:swordfish"`:    "foo --opts=$env:NOTES_OPTS",
 		`"foo", "{apiKey:swordfish}"`:                    "foo $env:NOTES_ARGUMENT_1",
@@ -167,7 +167,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--json={\"a\":1,\"pw\":\"swordfish\"}"`: "foo --json=$env:NOTES_JSON",
 		`"sshpass", "-p", "swordfish"`:                   "",
 		`"sudo", "sshpass", "-p", "swordfish", "x"`:      "",
-		// A secret in the query of an address.
+		// In these commands, the query of an address contains a secret.
 		`"npx", "mcp-remote", "https://corp.example/mcp?key=swordfish"`:        "https://corp.example/mcp",
 		`"npx", "mcp-remote", "https://corp.example/mcp?a=b&apiKey=swordfish"`: "",
 		`"npx", "mcp-remote", "https://corp.example/mcp?profile=sword123fish"`: "",
@@ -185,14 +185,14 @@ func TestNotInClear(t *testing.T) {
 	}
 }
 
-// Command lines for a shell and contradictions are not imported.
+// Shell command lines and contradictory commands are not imported.
 func TestBoundsStay(t *testing.T) {
 	for _, line := range []string{
 		`"fs-mcp", "--credentials", "env"`,
 		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
 		`"cmd", "/c", "npx", "fs-mcp", "&&", "pause"`,
 		`"cmd.exe", "/C", "call", "run.bat"`,
-		// A variable that is set twice.
+		// In these commands, a variable is set twice.
 		`"docker", "run", "-e", "READ_ONLY=false", "-e", "READ_ONLY=true", "corp/image"`,
 		`"env", "READ_ONLY=false", "READ_ONLY=true", "fs-mcp"`,
 	} {

@@ -69,7 +69,7 @@ func (a *api) copySchema(v any, depth int) map[string]any {
 	a.copyType(o, out)
 	for _, word := range numberWords {
 		n, ok := o[word].(json.Number)
-		if !ok || len(n) > 15 { // as large as the limits of int64, which not every parser represents exactly
+		if !ok || len(n) > 15 { // not every parser represents a number of this size exactly
 			continue
 		}
 		count := !strings.ContainsAny(n.String(), "-.eE")

@@ -10,8 +10,8 @@ import (
 )
 
 // isPlainSetting reports whether the value of a variable or header is an ordinary setting, judging by both the name and
-// the value. A number, a switch, a path, or a URL without a credential is an ordinary setting. A word is one if the
-// variable has the name of a setting, such as REGION.
+// the value. A number, a switch, a path, or a URL without a credential is an ordinary setting. A word is an ordinary
+// setting if the variable has the name of a setting, such as REGION.
 func (b *builder) isPlainSetting(name, value string) bool {
 	switch {
 	case secretName(name) && !secretlike.PlainValue(value), secretlike.Find(value).Found(), strings.ContainsAny(value, "$"):

@@ -52,7 +52,7 @@ func copiedOf(t *testing.T, name string) (copied []string, tried int) {
 	return copied, tried
 }
 
-// A secret without a name, as a bare word of a command, is not copied.
+// A secret that is a bare word of a command, without the name of an option before it, is not copied.
 func TestBareSecrets(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		if copied, tried := copiedOf(t, name); len(copied) > 0 {
@@ -81,7 +81,7 @@ func settingsCopied(t *testing.T, first int) (taken []string, tried int) {
 	return taken, tried
 }
 
-// Ordinary settings are copied.
+// Ordinary settings are copied unchanged.
 func TestPlainSettings(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		if taken, tried := settingsCopied(t, first); len(taken) > 0 {
@@ -90,7 +90,7 @@ func TestPlainSettings(t *testing.T) {
 	}
 }
 
-// Ordinary words of a command are copied.
+// Ordinary words of a command are copied unchanged.
 func TestPlainWords(t *testing.T) {
 	for i, word := range planted(t, "words") {
 		quoted, err := json.Marshal(word[1])
@@ -128,7 +128,7 @@ func FuzzPlanted(f *testing.F) {
 			strings.TrimSpace(secret) != secret || !json.Valid(quoted) {
 			t.Skip("not a secret")
 		}
-		// The name of a part of the configuration, a file and a login method are no secrets.
+		// The names of sections of the configuration, files and login methods are not treated as secrets.
 		if u := strings.Join(places, ""); strings.Contains(u, secret) || secretlike.PlainURL(secret) || secretlike.PlainValue(secret) {
 			t.Skip("not a secret")
 		}

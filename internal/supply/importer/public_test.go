@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The configurations in testdata/public are of the kinds that public projects ship. Each becomes a manifest without its
-// secrets, and each server that is left out has a sentence with the reason.
+// The files in testdata/public resemble configurations that public projects ship. Each file is imported as a manifest
+// without the secrets in the file. For each server that is left out, a note gives the reason.
 func TestPublicConfigurations(t *testing.T) {
 	files, servers := 0, 0
 	err := filepath.WalkDir("testdata/public", func(path string, e fs.DirEntry, err error) error {

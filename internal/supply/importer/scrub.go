@@ -18,7 +18,7 @@ func (b *builder) withhold(value string) {
 	for _, scheme := range []string{"Bearer ", "bearer ", "Basic ", "Token ", "token "} {
 		value = strings.TrimPrefix(value, scheme)
 	}
-	if u, err := url.Parse(value); err == nil && u.User != nil { // such as the URL of a database
+	if u, err := url.Parse(value); err == nil && u.User != nil { // the value can be the URL of a database
 		if password, set := u.User.Password(); set {
 			b.withhold(password)
 		}
@@ -223,7 +223,7 @@ func hasPassword(text string) bool {
 }
 
 const (
-	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // such as mcp2, k8s, 7b
+	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // a short word with digits, such as mcp2, k8s or 7b
 	words = word + `(?:[._-]+` + word + `)*`
 )
 

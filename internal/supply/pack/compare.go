@@ -70,8 +70,9 @@ func CompareTools(alias string, locked, current map[string]LockedTool) []Differe
 	return out
 }
 
-// Repinned returns the Difference for a server whose local file has a digest other than before, or whose project has a
-// digest other than folder. An empty digest is not compared. It returns false if there is no difference.
+// Repinned compares the local file and the project of a server with their pinned digests. The parameter before is the
+// pinned digest of the file, and folder is the pinned digest of the project. An empty digest is not compared. The
+// second result is false if nothing differs.
 func Repinned(alias, before, folder string, p *Package) (Difference, bool) {
 	d := Difference{Server: alias, What: Changed}
 	if before != "" {

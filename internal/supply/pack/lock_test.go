@@ -255,7 +255,7 @@ func TestLockWant(t *testing.T) {
 func TestCompare(t *testing.T) {
 	was, now := sample(t).Agents["matrix://agent/one"], sample(t).Agents["matrix://agent/one"]
 	if d := Compare(was, now); len(d) != 0 {
-		t.Errorf("equal entries: got the differences %+v", d)
+		t.Errorf("equal entries: got the differences %+v, want none", d)
 	}
 	fs := now.Servers["fs"]
 	fs.Package.Version, fs.Protocol = "1.0.1", ""

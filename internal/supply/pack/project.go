@@ -119,9 +119,9 @@ func Project(ref Ref, manifest string) (root string, files []string, err error) 
 
 // hashProject sets the digest of the project that contains a local script. The digest covers the paths and the content
 // of the files, and the interpreter if the command specifies it by path. File modes are ignored, because they differ
-// between machines. A link to a file counts as the file. For any other link, only its target counts. If there is no
-// project, or if it is too large, the digest is empty. hashProject also lists the folders outside the project whose
-// code the script can import.
+// between machines. A link to a file is hashed like the file. For any other link, only the path of its target is
+// hashed. If there is no project, or if it is too large, the digest is empty. hashProject also lists the folders
+// outside the project whose code the script can import.
 func (p *Package) hashProject(ref Ref, manifest string) error {
 	root, files, err := Project(ref, manifest)
 	if errors.Is(err, ErrLargeProject) {

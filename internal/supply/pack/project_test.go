@@ -28,11 +28,11 @@ func TestProject(t *testing.T) {
 	write("tool/src/main.mjs", "main")
 	write("tool/src/lib.mjs", "lib")
 	if got := digest("src/main.mjs"); got != "" {
-		t.Errorf("without a project, got the digest %s", got)
+		t.Errorf("without a project, got the digest %s, want none", got)
 	}
 	write("../package.json", `{}`)
 	if got := digest("src/main.mjs"); got != "" {
-		t.Errorf("the home folder counts as a project: %s", got)
+		t.Errorf("a package.json in the home folder results in the digest %s, want none", got)
 	}
 	write("tool/package.json", `{}`)
 	was := digest("src/main.mjs")
@@ -42,12 +42,12 @@ func TestProject(t *testing.T) {
 	for _, name := range []string{"other.txt", "tool/.git/HEAD", "tool/ambit.lock", "tool/agent.json"} {
 		write(name, "x")
 		if got := digest("src/main.mjs"); got != was {
-			t.Errorf("%s changes the digest", name)
+			t.Errorf("writing %s changes the digest of the project", name)
 		}
 	}
 	check(t, os.Chmod(filepath.Join(dir, "tool", "src", "lib.mjs"), 0o755))
 	if got := digest("src/main.mjs"); got != was {
-		t.Error("a mode changes the digest")
+		t.Error("changing the mode of a file changes the digest of the project")
 	}
 	for _, name := range []string{
 		"tool/src/lib.mjs", "tool/new.json", "tool/node_modules/.bin/x", "tool/.env", "tool/.venv/bin/python",
@@ -56,16 +56,16 @@ func TestProject(t *testing.T) {
 		write(name, `{"schema_version": 1, "servers": [{"package_digest": "sha256:0"}]}`)
 		got := digest("src/main.mjs")
 		if got == was {
-			t.Errorf("%s does not change the digest", name)
+			t.Errorf("writing %s does not change the digest of the project", name)
 		}
 		was = got
 	}
 	check(t, os.Truncate(filepath.Join(dir, "tool", "new.json"), maxProjectBytes))
 	if got := digest("src/main.mjs"); got != "" {
-		t.Errorf("a project that is too large: got the digest %s", got)
+		t.Errorf("a project that is too large: got the digest %s, want none", got)
 	}
 	var p Package
 	if err := p.hashProject(Ref{Kind: File, Name: "program"}, manifest); err != nil || p.Tree != "" {
-		t.Errorf("a program without an interpreter: got %q, %v", p.Tree, err)
+		t.Errorf("a program without an interpreter: got the digest %q (error %v), want none", p.Tree, err)
 	}
 }

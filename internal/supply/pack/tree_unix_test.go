@@ -43,11 +43,12 @@ func TestHashIntoRefusesLinksAndPipes(t *testing.T) {
 	mode, err := hashInto(sha256.New(), name("pipe"), make([]byte, 64)) // reading the pipe would wait for a writer
 	check(t, err)
 	if mark := modeMark(mode); mark == "f" || mark == "x" {
-		t.Errorf("the pipe is marked as a file: %v", mode)
+		t.Errorf("the entry of the pipe is marked as a file: %v", mode)
 	}
 }
 
-// A link to a file counts as the file. For any other link, the target counts.
+// In the digest of a project, a link to a file is hashed like the file. For any other link, only the path of its target
+// is hashed.
 func TestProjectLinks(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.MkdirAll(filepath.Join(dir, "a"), 0o755))
@@ -75,7 +76,7 @@ func TestProjectLinks(t *testing.T) {
 	for _, target := range []string{"a", "..", "nowhere", os.Args[0]} {
 		got := digest(target)
 		if seen[got] {
-			t.Errorf("the link to %s has the digest of another", target)
+			t.Errorf("the link to %s has the same digest as a link to another target", target)
 		}
 		seen[got] = true
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// A bundle is downloaded only from a public https address or from the registry itself. The same holds
-// for the targets of redirects.
+// A bundle is downloaded only from a public https address or from the registry itself. The same rule applies to the
+// targets of redirects.
 func TestDownload(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		t.Error("another server on this machine got a request")
+		t.Error("ambit sent a request to another server on this machine")
 	}))
 	defer other.Close()
 	mux := http.NewServeMux()

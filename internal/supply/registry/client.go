@@ -30,11 +30,12 @@ var (
 
 // Limits for the answers of a registry.
 const (
-	maxBody    = 8 << 20     // bytes of one page
-	maxBytes   = 2 * maxBody // bytes of all pages
+	maxBody    = 8 << 20     // the maximum size of a page in bytes
+	maxBytes   = 2 * maxBody // the maximum size of all pages in bytes
 	maxPages   = 100
 	maxEntries = 10_000
-	maxTokens  = 250_000 // JSON tokens of all pages; limits memory, because two tokens can need hundreds of bytes
+	// maxTokens is the maximum number of JSON tokens in all pages. Two tokens can need hundreds of bytes of memory.
+	maxTokens  = 250_000
 	pageSize   = 100
 	askTimeout = 10 * time.Second
 )

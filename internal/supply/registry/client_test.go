@@ -151,7 +151,8 @@ func TestResolveNames(t *testing.T) {
 	}
 }
 
-// An id that is only a name in the official registry is resolved there. An id that could begin with a host is not.
+// An id that is only a name in the official registry is resolved there. An id that could begin with a host is not
+// resolved there.
 func TestResolveOfficialNames(t *testing.T) {
 	h := settled(t, newFake(t).url)
 	text := fmt.Sprintf("[registry.%q]\nurl = %q\n", Official, newFake(t).url)
@@ -161,7 +162,8 @@ func TestResolveOfficialNames(t *testing.T) {
 	r := resolver(t, h)
 	f := ask(r, "com.example/tool", "^1.0.0")
 	if f.Problem != nil || f.Version != "1.10.0" || f.From != FromRegistry || f.Server.Alias != "com.example/tool" {
-		t.Errorf("got version %q from %s for %s, and the problem %v", f.Version, f.From, f.Server.Alias, f.Problem)
+		t.Errorf("got version %q from %s for %s, and the problem %v; want version 1.10.0 from the registry",
+			f.Version, f.From, f.Server.Alias, f.Problem)
 	}
 	if f := ask(r, "io.github.owner/name", "*"); !errors.Is(f.Problem, ErrNotFound) {
 		t.Errorf("an unknown name: got %v, want %v", f.Problem, ErrNotFound)
@@ -265,7 +267,7 @@ func TestRegistryIsBounded(t *testing.T) {
 				t.Errorf("got version %q and problem %v, want the problem %q", found.Version, found.Problem, wants[name])
 			}
 			if other.asked.Load() != before {
-				t.Error("another server got a request")
+				t.Error("a server outside the registry got a request")
 			}
 			if n := f.asked.Load(); n > maxPages {
 				t.Errorf("the registry got %d requests, want at most %d", n, maxPages)

@@ -175,10 +175,11 @@ console.log(JSON.stringify(list.map(p => ({
 			continue
 		}
 		if got := ok && r.Contains(v); err == nil && got != want[i].In {
-			t.Errorf("%q contains %q: got %v, npm says %v", p.Constraint, p.Version, got, want[i].In)
+			t.Errorf("the range %q contains the version %q: got %v, but npm's result is %v",
+				p.Constraint, p.Version, got, want[i].In)
 		}
 	}
-	t.Logf("for %d of %d pairs, the version is in the range", yes, len(list))
+	t.Logf("the version is in the range for %d of %d pairs", yes, len(list))
 	if yes < 30 || yes > len(list)-30 {
 		t.Errorf("the version is in the range for %d of %d pairs; the table needs at least 30 pairs of each result", yes, len(list))
 	}

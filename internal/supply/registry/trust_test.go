@@ -186,11 +186,11 @@ func TestStrangersLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone := func(r *Resolver) { r.Client = nil; delete(r.Catalog.Entries, search) }
-	gets("locked on this machine", found(ours, alone), true)
+	gets("dependencies locked on this machine", found(ours, alone), true)
 	ours.Builds["plan9/mips"] = list("x")
-	gets("locked on this machine and also on another", found(ours, alone), true)
+	gets("dependencies locked on this machine and on another one", found(ours, alone), true)
 	ours.Builds[here] = list("x")
-	gets("changed after it was locked", found(ours, nil), false)
+	gets("a recipe that was changed after it was locked", found(ours, nil), false)
 
 	// A lock file with dependencies but without a recipe is refused. Otherwise the dependencies would be
 	// added to any package that the server is resolved to.

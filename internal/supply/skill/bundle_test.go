@@ -116,7 +116,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("got %+v", review)
 	}
 	if tags := b.Skill("go-instructions").Tags; !slices.Equal(tags, []string{"go", "style"}) {
-		t.Errorf("got the tags %q", tags)
+		t.Errorf("got the tags %q, want go and style", tags)
 	}
 	if !review.Tools.Allows("look_up") || review.Tools.Allows("delete") || review.Tools.Allows(read) || !b.Skill("go").Tools.Allows("delete") {
 		t.Error("a skill with §TOOLS must allow only the listed tools, and a skill without it all tools")
@@ -138,7 +138,7 @@ func TestReadBad(t *testing.T) {
 		want  []string
 	}{
 		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", but no file has that id`}},
-		{"missing and unexpected", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`}},
+		{"a missing skill and an unlisted skill", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`}},
 		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`}},
 		{"no front matter", map[string]string{"b/one/SKILL.md": "Just text.\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs front matter"}},
 		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs the field name"}},
@@ -148,7 +148,7 @@ func TestReadBad(t *testing.T) {
 		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: \"a--b\" is not a valid name"}},
 		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: \"one-\" is not a valid name"}},
 		{"name differs from the folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is named "one", but its folder is named "two"`}},
-		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: the field metadata is a string, but must be a mapping of names to strings"}},
+		{"metadata is a string", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: the field metadata is a string, but must be a mapping of names to strings"}},
 		{"no text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\n---\n\n"}, []string{"one"}, []string{"one/SKILL.md: the skill has no text"}},
 		{"secret", map[string]string{"b/one/SKILL.md": good("one") + "Use " + token + ".\n"}, []string{"one"}, []string{"one/SKILL.md:8: the line contains something that looks like a secret: GitHub token"}},
 		{"not text", map[string]string{"b/one/SKILL.md": "\xff\xfe"}, []string{"one"}, []string{"one/SKILL.md: the file is not UTF-8 text"}},

@@ -101,7 +101,7 @@ func FuzzFrontmatter(f *testing.F) {
 			t.Errorf("the body %q is not the end of the file", got.body)
 		}
 		if got.broken && got.fields != nil {
-			t.Errorf("broken front matter has fields %+v", got.fields)
+			t.Errorf("invalid front matter yields the fields %+v, want none", got.fields)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The signatures are those of the examples that AWS publishes for Signature Version 4 and S3.
+// The expected signatures come from the examples that AWS publishes for Signature Version 4 and S3.
 func TestSignAsPublished(t *testing.T) {
 	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 	tests := []struct{ name, url, header, want string }{
@@ -88,7 +88,7 @@ func realS3(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = server.Wait() // the test's context could have killed the server already
+		_ = server.Wait() // ignore the error, because the test's context may have killed the server already
 	})
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -162,7 +162,7 @@ func storeOnS3(t *testing.T, endpoint string) {
 	if _, err := Read(t.Context(), open(&elsewhere, "x"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "NoSuchBucket") {
 		t.Errorf("an unknown bucket: got %v, want NoSuchBucket", err)
 	}
-	// A list of several pages.
+	// The server returns the list of this bundle in several pages.
 	for i := range 1100 {
 		put(t, endpoint, fmt.Sprintf("many/f%04d.txt", i), "x")
 	}
