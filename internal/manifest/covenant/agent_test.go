@@ -43,7 +43,7 @@ func TestCompileFillsDefaults(t *testing.T) {
 		t.Errorf("unexpected result: %+v", a)
 	}
 	if *a.Resources != (agent.Resources{WallClock: 30 * time.Second, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkOff}) || *a.Settlement != (agent.Settlement{Priority: "normal"}) {
-		t.Errorf("the defaults are wrong: %+v %+v", a.Resources, a.Settlement)
+		t.Errorf("got wrong defaults: %+v %+v", a.Resources, a.Settlement)
 	}
 	if !a.Callable(&a.Tools[0]) {
 		t.Error("the agent cannot call its own program")

@@ -17,7 +17,7 @@ type Source struct {
 	Name string
 	Text string
 
-	framing sync.Mutex // protects the fields below, which Frame changes
+	framing sync.Mutex // the mutex of the fields below, which Frame changes
 
 	masks  [][2]int
 	sorted int    // masks[:sorted] is sorted

@@ -73,7 +73,7 @@ type node struct {
 type Tree struct {
 	nodes   []node
 	decoded []string        // decoded[0] is unused
-	bytes   strings.Builder // holds the strings from addDecodedBytes
+	bytes   strings.Builder // the strings from addDecodedBytes
 	members members
 	// Source is the text that the tree was parsed from.
 	Source *diag.Source
