@@ -44,8 +44,9 @@ func main() {
 
 // way is one way to start servers.
 type way struct {
-	name  string
-	start func(ctx context.Context) (time.Duration, error) // returns the time until all servers are ready
+	name string
+	// start starts the servers and returns the time until all are ready
+	start func(ctx context.Context) (time.Duration, error)
 	took  []time.Duration
 }
 
@@ -211,7 +212,7 @@ func (b *bench) ready(ctx context.Context, program string, args ...string) (time
 		_, err = conn.ListTools(ctx)
 	}
 	took := time.Since(began)
-	conn.Close() // closes the program's input
+	conn.Close() // this closes the program's input
 	_ = cmd.Wait()
 	return took, err
 }

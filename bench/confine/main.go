@@ -66,13 +66,13 @@ func main() {
 	}
 }
 
-// sample is what a client measured.
+// sample contains the times that one client measured.
 type sample struct {
 	Connect []time.Duration
 	Read    time.Duration
 }
 
-// client connects and reads, and prints its times.
+// client connects to a server, reads from it, and prints how long both took.
 func client(what, address string) error {
 	var s sample
 	dial := func() (net.Conn, error) {
@@ -361,7 +361,8 @@ func measureMemory(exe string) error {
 	return nil
 }
 
-// idle prints the memory, in KB, that one more idle server takes without the server's own process.
+// idle prints how much memory, in KB, each additional idle server takes. The memory of the server's own process
+// does not count.
 func idle(confined bool) error {
 	dir, err := folder()
 	if err != nil {
@@ -375,7 +376,7 @@ func idle(confined bool) error {
 			return err
 		}
 		defer m.Close()
-		if i == 0 { // the first server also takes what all of them share
+		if i == 0 { // the memory of the first server includes the memory that all servers share
 			if before, err = memory(); err != nil {
 				return err
 			}
@@ -391,7 +392,7 @@ func idle(confined bool) error {
 
 // memory returns the proportional set size of this process and of its descendants except node, in KB.
 func memory() (total int64, err error) {
-	debug.FreeOSMemory() // garbage depends on when it was last collected
+	debug.FreeOSMemory() // otherwise the result depends on the time of the last garbage collection
 	out, err := exec.Command("ps", "-eo", "pid=,ppid=,comm=").Output()
 	if err != nil {
 		return 0, err
@@ -493,7 +494,7 @@ func measureNetwork(exe string) error {
 				case "read":
 					read[kind] = append(read[kind], s.Read)
 					busy = usage() - busy
-					// The same run with nothing to read costs what a start costs.
+					// A run that reads nothing shows how much CPU time the start alone takes.
 					before := usage()
 					if _, err := run("nothing"); err != nil {
 						return err

@@ -16,5 +16,5 @@ func Used() time.Duration {
 		panic(err) // never fails for this process
 	}
 	ticks := func(f syscall.Filetime) int64 { return int64(f.HighDateTime)<<32 | int64(f.LowDateTime) }
-	return time.Duration(ticks(kernel)+ticks(user)) * 100 // ticks of 100 ns
+	return time.Duration(ticks(kernel)+ticks(user)) * 100 // a tick is 100 ns
 }

@@ -85,8 +85,8 @@ type user struct {
 	err  error
 }
 
-// do runs a command and notes how long it took. If there is an answer, the command is an MCP server that is called, and
-// the time ends with this answer.
+// do runs a command and notes how long it took. If the parameter answer is not empty, the command is an MCP server.
+// Then do calls the server's tool, and the time ends when the server has sent this answer.
 func (u *user) do(step, answer string, argv ...string) {
 	if u.err != nil {
 		return
@@ -113,7 +113,7 @@ func (u *user) do(step, answer string, argv ...string) {
 	}
 }
 
-// call starts an MCP server, calls list_directory as a client does, and ends the server.
+// call starts an MCP server, calls list_directory as a client does, and stops the server.
 func call(cmd *exec.Cmd, folder string) (string, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -85,8 +85,9 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-// compile builds one of the benchmark's programs. Real proxies and clients are different binaries too. Processes of
-// the same binary share code addresses, which helps branch prediction and caches.
+// compile builds one of the benchmark's programs. In production, the proxy and the client are different binaries as
+// well. Processes of the same binary share code addresses, which would make branch prediction and caches
+// unrealistically good.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
 	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./gateway/"+name).CombinedOutput()

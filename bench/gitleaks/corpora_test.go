@@ -66,7 +66,7 @@ func TestCorporaGitleaks(t *testing.T) {
 	missed := map[string]int{}
 	for _, v := range vectors(t) {
 		if v.Rule == "flutterwave-public-key" {
-			continue // a public key is no secret
+			continue // a public key is not a secret
 		}
 		hit := len(scan(t, v.Text)) > 0
 		if v.Secret {

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// growConsole measures the pages of the console over journals of several sizes. The last record is of the present, so
-// that the charts of the console count a week of calls meanwhile.
+// growConsole measures the pages of the console over journals of several sizes. The newest record is from the
+// present, so the charts of the console have calls to count.
 func growConsole(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	times := make([]chart.Line, len(pages(0)))
 	weights := make([]chart.Line, len(times))

@@ -41,9 +41,9 @@ type daemon struct {
 	cmd    *exec.Cmd
 	url    string
 	bearer string
-	link   string        // signs a person in to the console
-	up     time.Duration // from the start of the process until it listens
-	ready  time.Duration // from the start of the process until all agents are ready
+	link   string        // the address that signs a person in to the console
+	up     time.Duration // the time from the start of the process until it listens
+	ready  time.Duration // the time from the start of the process until all agents are ready
 	client *http.Client
 }
 

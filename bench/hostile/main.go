@@ -3,10 +3,11 @@
 //
 //	bench/run hostile
 //
-// The first two rows are checks of arguments, as the gateway makes them: a hostile value against a tool's ordinary schema,
-// and a hostile schema of a tool server with a value that makes it expensive, including the time to compile the schema. The
-// last row reads the hostile schemas as parts of a manifest. CPU time includes the garbage collector. Each case runs a few
-// times, and its best run counts, because the machine does other work, too.
+// The first two rows are checks of arguments, as the gateway makes them: a hostile value against a tool's ordinary
+// schema, and a hostile schema of a tool server with a value that makes it expensive, including the time to compile
+// the schema. The last row reads the hostile schemas as parts of a manifest. CPU time includes the garbage
+// collector. Each case runs a few times, and its fastest run counts, because other work on the machine slows some
+// runs.
 package main
 
 import (
@@ -90,7 +91,7 @@ func check(c validatetest.Case) func(context.Context) error {
 	}
 }
 
-// parse reads a manifest in which a tool has the schema.
+// parse reads a manifest that contains the given schema as the schema of a tool.
 func parse(c validatetest.Case) func(context.Context) error {
 	text := []byte(`{"name":"Hostile","system_prompt":"You are an agent whose only tool has a schema that is slow on purpose.","example_prompts":["Go."],
 		"kind":"mcp-tool","tools":[{"name":"t","description":"d","action":{"type":"prompt-template","template":"x"},"input_schema":` + c.Schema + `}]}`)

@@ -122,7 +122,7 @@ func children(pid int) int {
 	n := 0
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, t := range tasks {
-		text, _ := os.ReadFile(t) // fails if the thread has exited
+		text, _ := os.ReadFile(t) // reading fails if the thread has exited
 		n += len(strings.Fields(string(text)))
 	}
 	return n

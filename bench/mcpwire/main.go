@@ -127,7 +127,7 @@ func (t *tally) perCall() []float64 {
 	}
 }
 
-// measure measures the two clients in turn. They take turns in starting, too.
+// measure measures the two clients in turn. The client that measure starts with changes from round to round.
 func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *tally, err error) {
 	text := strings.Repeat("ambit ", s.size/6+1)[:s.size]
 	arguments, err := json.Marshal(map[string]string{"message": text})

@@ -67,7 +67,7 @@ func sums() string {
 	return b.String()
 }
 
-// permits returns rules that all permit the call.
+// permits returns policy rules, each of which permits the call.
 func permits() string {
 	var b strings.Builder
 	for i := range rules {

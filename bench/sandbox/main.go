@@ -36,7 +36,7 @@ func main() {
 
 type way struct {
 	name    string
-	prepare func(argv []string) error // runs before and after each run; not measured
+	prepare func(argv []string) error // a function that is called before and after each run; its time does not count
 	run     func(argv []string) error
 	took    []time.Duration
 }

@@ -24,7 +24,7 @@ type file struct {
 // JSON.
 func serveAmbit(folder string) error {
 	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(400) // as in the ambit binary
+	debug.SetGCPercent(400) // the ambit binary uses the same value
 	groups, err := readGroups(folder)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func run(t *testing.T, dir string) (output string, ok bool) {
 func TestTargets(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		want string // a part of the output if the target fails; empty if the target must not fail
+		want string // a part of the output if the target must fail; empty if the target must not fail
 		kept int    // the number of failing inputs that the fuzzer must save
 	}{
 		{name: "FuzzHolds"},

@@ -85,7 +85,7 @@ func gz(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// arOf returns an ar archive, which is the form of a Debian package.
+// arOf returns an ar archive, which is the format of Debian packages.
 func arOf(entries []entry, made time.Time) []byte {
 	out := bytes.NewBufferString("!<arch>\n")
 	for _, e := range entries {

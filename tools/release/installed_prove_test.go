@@ -147,7 +147,7 @@ func testDeb(t *testing.T, dist string) {
 		t.Errorf("ambit version printed %q", out)
 	}
 	if out := output(t, exec.Command("gzip", "-dc", filepath.Join(root, "usr/share/man/man1/ambit.1.gz"))); !strings.HasPrefix(out, ".TH AMBIT 1 \"2026-01-01\"") {
-		t.Errorf("the manual begins with %.40q", out)
+		t.Errorf("the manual begins with %.40q, want its title with the date of the release", out)
 	}
 	if os.Getuid() == 0 {
 		output(t, exec.Command("dpkg", "--root="+root, "--purge", "ambit"))
@@ -221,7 +221,7 @@ func testImage(t *testing.T, dist string) {
 	}()
 	var ready struct{ URL string }
 	if err := json.NewDecoder(out).Decode(&ready); err != nil || !strings.Contains(ready.URL, ":7411") {
-		t.Errorf("the daemon of the image printed %+v, %v", ready, err)
+		t.Errorf("the daemon of the image printed %+v (error %v), want a URL with port 7411", ready, err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 // binary is a binary of ambit for one platform.
 type binary struct {
-	system, arch string // as Go names them
+	system, arch string // in Go's spelling, such as linux and amd64
 	body         []byte
 }
 
@@ -57,8 +57,8 @@ func packageVersion(version string) string {
 // manDate matches the date of a manual page. It is the time of generation, which would differ between releases.
 var manDate = regexp.MustCompile(`^(\.TH AMBIT 1 )"[^"]*"`)
 
-// contentsOf returns what the packages contain besides the binaries. It runs a binary for this machine, because ambit
-// generates the manual and the completions from its verbs.
+// contentsOf returns the files of the packages other than the binaries. It runs a binary for this machine, because
+// ambit generates the manual and the completions from its verbs.
 func contentsOf(run, version string, licences []byte, made time.Time) (*contents, error) {
 	c := &contents{version: packageVersion(version), made: made, licences: licences, units: map[string][]byte{}}
 	for _, g := range []struct {
@@ -212,8 +212,8 @@ func (c *contents) npmArchive(p npmPackage, entries ...entry) ([]byte, error) {
 // debVersion returns the version of the Debian package. The tilde makes a pre-release older than its release.
 func (c *contents) debVersion() string { return strings.ReplaceAll(c.version, "-", "~") }
 
-// deb returns the Debian package for an architecture, whose names are the same as Go's. It has no maintainer scripts:
-// the administrator starts the units.
+// deb returns the Debian package for an architecture. Debian and Go use the same names for the supported architectures.
+// It has no maintainer scripts: the administrator starts the units.
 func (c *contents) deb(b binary) ([]byte, error) {
 	man, err := gz(c.man)
 	if err != nil {

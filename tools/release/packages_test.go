@@ -79,16 +79,16 @@ func TestPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(p.OptionalDependencies) != 4 || p.OptionalDependencies["@ambit-run/ambit-win32-x64"] != "1.2.3-rc1" {
-		t.Errorf("the optional dependencies are %v", p.OptionalDependencies)
+		t.Errorf("the optional dependencies are %v, want one package for each of 4 platforms", p.OptionalDependencies)
 	}
 	if text := string(main["package/package.json"]); strings.Contains(text, "scripts") {
-		t.Errorf("the package has scripts: %s", text)
+		t.Errorf("the npm package must have no scripts, but its package.json is %s", text)
 	}
 	if err := json.Unmarshal(windows["package/package.json"], &p); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(p.OS, []string{"win32"}) || !slices.Equal(p.CPU, []string{"x64"}) || windows["package/bin/ambit.exe"] == nil {
-		t.Errorf("the package for Windows is %+v", p)
+		t.Errorf("the package for Windows is %+v, want os win32, cpu x64 and ambit.exe", p)
 	}
 }
 

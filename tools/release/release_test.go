@@ -73,15 +73,15 @@ func TestEveryPartHasALicence(t *testing.T) {
 	self := where[ownPath]
 	self.embeds = append(self.embeds, "internal/new.json.gz")
 	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded, but its source is not listed") {
-		t.Errorf("an unlisted table: got %v", err)
+		t.Errorf("an unlisted table: got error %v, want one that names the file", err)
 	}
 	self.embeds = nil
 	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "is no longer embedded") {
-		t.Errorf("a removed table: got %v", err)
+		t.Errorf("a removed table: got error %v, want one that says that the file is no longer embedded", err)
 	}
 }
 
-// The rules of CycloneDX 1.6 for the fields that are used here.
+// These are the rules of CycloneDX 1.6 for the fields that a bill uses.
 var (
 	serialForm  = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	urlForm     = regexp.MustCompile(`^pkg:(golang/[0-9a-z._~/-]+@[0-9A-Za-z.%_-]+(#[0-9a-z./]+)?|generic/[a-z.]+@[0-9.]+\?download_url=https://[0-9A-Za-z./]+)$`)
@@ -114,11 +114,12 @@ func checkBill(t *testing.T, text []byte) cdx.BOM {
 		case len(*c.Licenses) == 0:
 			t.Errorf("%s has no licence", c.Name)
 		case (c.Type == "data") != (c.Data != nil) || c.Data != nil && (*c.Data)[0].Type != "dataset":
-			t.Errorf("%s has the type %s and the data %v", c.Name, c.Type, c.Data)
+			t.Errorf("the component %s has the type %s and the data %v, want data only for the type data",
+				c.Name, c.Type, c.Data)
 		}
 		for _, l := range *c.Licenses { // either an SPDX id or a name
 			if (l.License.ID == "") == (l.License.Name == "") || l.License.ID != "" && !slices.Contains(spdxNames, l.License.ID) {
-				t.Errorf("%s has the licence %+v", c.Name, l)
+				t.Errorf("the component %s has the licence %+v, want either a known SPDX id or a name", c.Name, l)
 			}
 		}
 		refs = append(refs, c.BOMRef)
@@ -195,12 +196,12 @@ func TestLicencesOfAModule(t *testing.T) {
 	where := map[string]*source{"example.com/a": {root: root, folders: []string{filepath.Join(root, "taken", "deep"), root}}}
 	parts, err := modules(in, where, 2)
 	if err != nil || len(parts) != 1 || !slices.Equal(parts[0].texts, []string{"top\n", "notice", "taken"}) || !slices.Equal(parts[0].only, []string{"linux/amd64"}) {
-		t.Errorf("the parts are %+v, %v", parts, err)
+		t.Errorf("the parts are %+v (error %v), want one part with three licences", parts, err)
 	}
 	all := string(licences("v1", "ours", append(parts, part{path: "example.com/b", version: "v2.0.0", texts: []string{"top\n"}})))
 	if strings.Count(all, "\ntop\n") != 1 || !strings.Contains(all, ownPath+" v1\n\nours\n") ||
 		!strings.Contains(all, "example.com/a v1.0.0\nexample.com/b v2.0.0\n\ntop\n") {
-		t.Errorf("the licences are %s", all)
+		t.Errorf("LICENSES.txt contains %s, want each licence once", all)
 	}
 	for name, s := range map[string]*source{
 		"unknown module":   nil,

@@ -42,7 +42,7 @@ type journal struct {
 	f *os.File
 
 	writing sync.Mutex // held while a block is written
-	mu      sync.Mutex // protects the fields below
+	mu      sync.Mutex // the mutex of the fields below
 	next    int64
 	waiting *round
 }

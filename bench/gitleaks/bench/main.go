@@ -193,7 +193,9 @@ func fill(text []byte, size int) []byte {
 // Go's standard library.
 func texts(project string) (map[string][]byte, error) {
 	prose, err := collect(project, 2, func(name string) bool {
-		return strings.HasSuffix(name, ".md") && filepath.Base(filepath.Dir(name)) != "docs" && filepath.Base(name) != "personal-data.md" // it is full of examples
+		// Skip personal-data.md, because it contains many examples of findings.
+		return strings.HasSuffix(name, ".md") && filepath.Base(filepath.Dir(name)) != "docs" &&
+			filepath.Base(name) != "personal-data.md"
 	})
 	if err != nil {
 		return nil, err
@@ -215,8 +217,8 @@ func texts(project string) (map[string][]byte, error) {
 	return map[string][]byte{"prose": prose, "json": records.Bytes(), "source": source}, nil
 }
 
-// collect returns the contents of all files in a folder that the take callback accepts. It visits subfolders up to
-// the given depth.
+// collect returns the contents of all files in a folder for whose names the callback take returns true. It visits
+// subfolders up to the given depth.
 func collect(folder string, depth int, take func(name string) bool) ([]byte, error) {
 	var all []byte
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

@@ -76,7 +76,7 @@ func worst(project string, seed uint64, inputs int) error {
 		})
 		best = next[:min(keep, len(next))]
 	}
-	// The machine does other work, too: measure the slowest texts again.
+	// Other work on the machine may have slowed the scans, so measure the slowest texts again.
 	for i := range best {
 		best[i].cost = scan(fill([]byte(strings.Join(best[i].parts, "")), size), 20)
 	}

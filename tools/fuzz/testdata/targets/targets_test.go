@@ -56,7 +56,7 @@ func FuzzHangs(f *testing.F) {
 	})
 }
 
-// FuzzExpires prints what Go's fuzzer prints if the end of its time interrupts it on a busy machine.
+// FuzzExpires prints the message that Go's fuzzer prints if it is interrupted by its time limit on a busy machine.
 func FuzzExpires(f *testing.F) {
 	fmt.Print("fuzz: elapsed: 0s, now fuzzing with 2 workers\n--- FAIL: FuzzExpires (1.00s)\n    context deadline exceeded\nFAIL\n")
 	os.Exit(1)
