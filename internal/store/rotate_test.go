@@ -45,7 +45,7 @@ func note(t *testing.T, b *Store) error {
 func nothing(state.Tx, *Store) error { return nil }
 
 // After a rotation, the home still decrypts its old data and verifies its old signatures. A process with
-// only the old root can no longer sign.
+// only the old root key can no longer sign.
 func TestRotate(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url := home.At(t.TempDir()), urlOf(place)
@@ -62,7 +62,7 @@ func TestRotate(t *testing.T) {
 			t.Errorf("writing to the rotated store failed: %v", err)
 		}
 		if _, err := old.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
-			t.Errorf("signing with the old root: got error %v, want ErrHandedOver", err)
+			t.Errorf("signing with the old root key: got error %v, want ErrHandedOver", err)
 		}
 		if err := errors.Join(b.Close(), old.DB.Close()); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestRotateOneByOne(t *testing.T) {
 		t.Errorf("rotating while another rotation holds the lock: got error %v, want context.Canceled", err)
 	}
 	if identity.Rotating(h.Root()) {
-		t.Error("a rotation that could not get the lock created a next root")
+		t.Error("a rotation that could not get the lock created a next root key")
 	}
 	unlock()
 	late := opened(t, h, "")
@@ -108,7 +108,7 @@ func TestRotateOneByOne(t *testing.T) {
 			err)
 	}
 	if identity.Rotating(h.Root()) {
-		t.Error("the refused rotation created a next root")
+		t.Error("the refused rotation created a next root key")
 	}
 	if err := late.DB.Close(); err != nil {
 		t.Error(err)
@@ -152,7 +152,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	defer second.DB.Close()
 	if _, err := second.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
-		t.Errorf("signing with the old root: got error %v, want ErrHandedOver", err)
+		t.Errorf("signing with the old root key: got error %v, want ErrHandedOver", err)
 	}
 	if err := second.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 }
 
-// A rotation creates a new root if a completed rotation left its file behind.
+// A rotation creates a new root key if a completed rotation left its file behind.
 func TestRotateAfterLeftBehind(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")
@@ -190,12 +190,12 @@ func TestRotateAfterLeftBehind(t *testing.T) {
 	defer again.Close()
 	report, err := again.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || report.Key.String() == was {
-		t.Errorf("the root was not rotated: %+v, %v", report, err)
+		t.Errorf("the root key was not rotated: %+v, %v", report, err)
 	}
 }
 
-// Two stores share a root, and a rotation replaces the root of one store. The other store can then move to
-// the same new root.
+// Two stores share a root key, and a rotation replaces the root key of one store. The other store can then move to
+// the same new root key.
 func TestBehind(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url, other := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
@@ -215,7 +215,7 @@ func TestBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := Open(t.Context(), other, ""); !errors.Is(err, ErrBehind) || b != nil {
-			t.Errorf("opening a store with an older root: got error %v, want ErrBehind", err)
+			t.Errorf("opening a store with an older root key: got error %v, want ErrBehind", err)
 		}
 		behind, err := OpenToRotate(t.Context(), other, "")
 		if err != nil {
@@ -235,12 +235,12 @@ func TestBehind(t *testing.T) {
 				report, err)
 		}
 		if now, err := os.ReadFile(other.Root()); err != nil || string(now) != string(root) || identity.Rotating(other.Root()) {
-			t.Errorf("handing the second store over created another root: %v", err)
+			t.Errorf("handing the second store over created another root key: %v", err)
 		}
 	})
 }
 
-// A root from before a rotation cannot open the store, even if its file is restored.
+// A root key from before a rotation cannot open the store, even if its file is restored.
 func TestOldRoot(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url, kept := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
@@ -255,7 +255,7 @@ func TestOldRoot(t *testing.T) {
 		}
 		for _, open := range []func(context.Context, home.Home, string) (*Store, error){Open, OpenLong, OpenToRotate} {
 			if b, err := open(t.Context(), h, url); !errors.Is(err, identity.ErrOldRoot) || b != nil {
-				t.Errorf("opening the store with the old root: got error %v, want ErrOldRoot", err)
+				t.Errorf("opening the store with the old root key: got error %v, want ErrOldRoot", err)
 			}
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A store opens only with the root that it was created with. The same is true of OpenLong.
+// A store opens only with the root key that it was created with. The same is true of OpenLong.
 func TestOtherRoot(t *testing.T) {
 	one, other := home.At(t.TempDir()), home.At(t.TempDir())
 	for _, h := range []home.Home{one, other} {
@@ -30,7 +30,7 @@ func TestOtherRoot(t *testing.T) {
 	}
 	foreign, err := os.ReadFile(other.Root())
 	if err != nil || bytes.Equal(own, foreign) {
-		t.Fatalf("both homes have the same root, or reading it failed: %v", err)
+		t.Fatalf("both homes have the same root key, or reading it failed: %v", err)
 	}
 	for _, step := range []struct {
 		root []byte
@@ -49,7 +49,7 @@ func TestOtherRoot(t *testing.T) {
 	}
 }
 
-// Open does not create a root if the root of an existing store was deleted. It also creates no root if
+// Open does not create a root key if the root key of an existing store was deleted. It also creates no root key if
 // others already use the store.
 func TestLostRoot(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
@@ -61,10 +61,10 @@ func TestLostRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := Open(t.Context(), h, url); !errors.Is(err, identity.ErrNoRoot) || b != nil {
-			t.Errorf("opening a store without its root: got error %v, want ErrNoRoot", err)
+			t.Errorf("opening a store without its root key: got error %v, want ErrNoRoot", err)
 		}
 		if _, err := os.Stat(h.Root()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a new root was created: %v", err)
+			t.Errorf("a new root key was created: %v", err)
 		}
 	})
 }

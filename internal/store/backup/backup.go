@@ -224,7 +224,7 @@ func (r *reader) values() []any {
 		case *int64:
 			out[i] = *v
 		case *[]byte:
-			out[i] = slices.Concat([]byte{}, *v) // never nil, because JSON encodes a nil slice as null
+			out[i] = slices.Concat([]byte{}, *v) // the copy is never nil, because JSON encodes a nil slice as null
 		case *string:
 			out[i] = *v
 		}

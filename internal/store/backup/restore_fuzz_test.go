@@ -25,7 +25,8 @@ func FuzzFiles(f *testing.F) {
 		f.Add(name, "text", string(is))
 	}
 	f.Add("home/policy.cedar", "text", "{}")
-	z, err := gzip.NewWriterLevel(io.Discard, gzip.NoCompression) // reused, because creating it would take most of the time
+	// Reuse the writer, because creating it would take most of the time.
+	z, err := gzip.NewWriterLevel(io.Discard, gzip.NoCompression)
 	if err != nil {
 		f.Fatal(err)
 	}

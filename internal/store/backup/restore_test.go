@@ -206,8 +206,8 @@ func TestStoreIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// A store with a recorded root counts as not empty, even without rows: another process may use the store, and
-// would write records with another root into the restored journal.
+// A store with a recorded root key counts as not empty, even without rows: another process may use the store, and
+// would write records with another root key into the restored journal.
 func TestBegunStoreIsNotEmpty(t *testing.T) {
 	backup := backedUp(t)
 	begun := statetest.Open(t)

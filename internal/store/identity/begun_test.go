@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// If a store exists but its root is missing, OpenKeys does not create a new root.
+// If a store exists but its root key is missing, OpenKeys does not create a new root key.
 func TestLostRootIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keys", "root")
@@ -27,17 +27,17 @@ func TestLostRootIsNotReplaced(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := OpenKeys(file); !errors.Is(err, ErrNoRoot) {
-			t.Errorf("opening the keys without a root: got error %v, want ErrNoRoot", err)
+			t.Errorf("opening the keys without a root key: got error %v, want ErrNoRoot", err)
 		}
 	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a new root was created: %v", err)
+		t.Errorf("a new root key was created: %v", err)
 	}
 	if err := os.Rename(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
 	if again := openKeys(t, file); !again.Signer().Equal(first.Signer()) {
-		t.Error("the restored root has another signing key")
+		t.Error("the restored root key has another signing key")
 	}
 }
 
@@ -88,20 +88,20 @@ SELECT log, size + 1, root, newer, older, by_new, by_old FROM handovers WHERE lo
 		inForce string
 		want    error
 	}{
-		{"an empty store accepts any root", "", nil, []string{"first"}, "first", nil},
-		{"the root of the store", "first", nil, []string{"first"}, "first", nil},
-		{"another root", "first", nil, []string{"other"}, "", ErrOtherRoot},
-		{"the newer root after a handover", "first", handedOver, []string{"second", "first"}, "second", nil},
-		{"the newer root without the older root", "first", handedOver, []string{"second"}, "second", nil},
-		{"only the older root after a handover", "first", handedOver, []string{"first"}, "", ErrOldRoot},
-		{"a home with a newer root than the store", "first", nil, []string{"second", "first"}, "first", nil},
-		{"a home with a newer root than the handover", "first", handedOver, []string{"third", "second", "first"}, "second", nil},
-		{"another root after a handover", "first", handedOver, []string{"other"}, "", ErrOtherRoot},
+		{"an empty store accepts any root key", "", nil, []string{"first"}, "first", nil},
+		{"the root key of the store", "first", nil, []string{"first"}, "first", nil},
+		{"another root key", "first", nil, []string{"other"}, "", ErrOtherRoot},
+		{"the newer root key after a handover", "first", handedOver, []string{"second", "first"}, "second", nil},
+		{"the newer root key without the older root key", "first", handedOver, []string{"second"}, "second", nil},
+		{"only the older root key after a handover", "first", handedOver, []string{"first"}, "", ErrOldRoot},
+		{"a home with a newer root key than the store", "first", nil, []string{"second", "first"}, "first", nil},
+		{"a home with a newer root key than the handover", "first", handedOver, []string{"third", "second", "first"}, "second", nil},
+		{"another root key after a handover", "first", handedOver, []string{"other"}, "", ErrOtherRoot},
 		{"the signer of the checkpoint, without a recorded key", "", signedBy("first"), []string{"first"}, "first", nil},
-		{"a home with a newer root than the signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
-		{"another root than the signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
-		{"an older root, without a recorded key", "", handedOver, []string{"first"}, "", ErrOldRoot},
-		{"a forged handover to an older root", "first", forged, []string{"second", "first"}, "", journal.ErrForged},
+		{"a home with a newer root key than the signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
+		{"another root key than the signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
+		{"an older root key, without a recorded key", "", handedOver, []string{"first"}, "", ErrOldRoot},
+		{"a forged handover to an older root key", "first", forged, []string{"second", "first"}, "", journal.ErrForged},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, open func() state.DB) {
@@ -127,7 +127,7 @@ SELECT log, size + 1, root, newer, older, by_new, by_old FROM handovers WHERE lo
 	}
 }
 
-// Several machines can open a new store at the same time, each with its own root. Exactly one root is
+// Several machines can open a new store at the same time, each with its own root key. Exactly one root key is
 // recorded.
 func TestManyBeginAStore(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
@@ -153,7 +153,7 @@ func TestManyBeginAStore(t *testing.T) {
 			}
 		}
 		if first != 1 {
-			t.Errorf("%d roots were accepted, want 1", first)
+			t.Errorf("%d root keys were accepted, want 1", first)
 		}
 		if err := Unbegun(t.Context(), db, "root"); !errors.Is(err, ErrNoRoot) {
 			t.Errorf("Unbegun on a used store: got error %v, want ErrNoRoot", err)
@@ -161,7 +161,7 @@ func TestManyBeginAStore(t *testing.T) {
 	})
 }
 
-// overtaken is a store that another process binds to its own root right after each read.
+// overtaken is a store that another process binds to its own root key right after each read.
 type overtaken struct {
 	state.DB
 	by func()

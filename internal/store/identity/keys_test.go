@@ -27,7 +27,7 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	first, second := openKeys(t, file), openKeys(t, file)
 	if !first.Signer().Equal(second.Signer()) {
-		t.Error("opening the root again returned another key")
+		t.Error("opening the root key again returned another key")
 	}
 	if other := openKeys(t, filepath.Join(t.TempDir(), "root")); other.Signer().Equal(first.Signer()) {
 		t.Error("two homes have the same key")
@@ -35,7 +35,8 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*"))
 	hidden, err2 := filepath.Glob(filepath.Join(filepath.Dir(file), ".*"))
 	if errors.Join(err, err2) != nil || len(left) != 1 || len(hidden) != 0 {
-		t.Errorf("the directory contains %v and %v (error %v), want only the root", left, hidden, errors.Join(err, err2))
+		t.Errorf("the directory contains %v and %v (error %v), want only the root key",
+			left, hidden, errors.Join(err, err2))
 	}
 }
 
@@ -56,7 +57,7 @@ func TestRootIsForItsUserAlone(t *testing.T) {
 	}
 }
 
-// If several processes create the root at the same time, all of them must get the same root.
+// If several processes create the root key at the same time, all of them must get the same root key.
 func TestRootIsMadeByOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	keys := make([]*Keys, 16)
@@ -95,7 +96,7 @@ func TestDamagedRootIsRefusedAndKept(t *testing.T) {
 			}
 			_, err := OpenKeys(file)
 			if err == nil {
-				t.Fatal("OpenKeys accepted a damaged root")
+				t.Fatal("OpenKeys accepted a damaged root key")
 			}
 			if strings.Contains(err.Error(), secret[:6]) {
 				t.Error("the error quotes the content of the root key file")
@@ -142,7 +143,7 @@ func TestSeal(t *testing.T) {
 		t.Error("the sealed data contains the plain text")
 	}
 	if bytes.Equal(sealed, k.Seal("call", data)) {
-		t.Error("sealing the same data twice gives the same bytes")
+		t.Error("sealing the same data twice results in the same bytes")
 	}
 	if got, err := k.Open("call", sealed); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("Open returned %q, %v", got, err)
@@ -173,10 +174,10 @@ func TestMAC(t *testing.T) {
 	k, other := openKeys(t, filepath.Join(dir, "a")), openKeys(t, filepath.Join(dir, "b"))
 	mac := k.MAC("ab", []byte("c"))
 	if mac != k.MAC("ab", []byte("c")) {
-		t.Error("two hashes of the same data differ")
+		t.Error("MAC returned different hashes for the same data")
 	}
 	if mac == other.MAC("ab", []byte("c")) {
-		t.Error("the hash does not depend on the root")
+		t.Error("the hash does not depend on the root key")
 	}
 	if mac == k.MAC("a", []byte("bc")) {
 		t.Error("different purposes and data give the same hash")

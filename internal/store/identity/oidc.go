@@ -161,7 +161,7 @@ type OIDC struct {
 // discovery is one attempt to fetch the provider's configuration. All requests that need the configuration wait for
 // the same attempt.
 type discovery struct {
-	done     chan struct{} // closed after the other fields are set
+	done     chan struct{} // a channel that is closed after the other fields are set
 	failed   time.Time
 	verifier *oidc.IDTokenVerifier
 	err      error

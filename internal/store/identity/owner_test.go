@@ -33,7 +33,7 @@ func TestCheckOwner(t *testing.T) {
 	}
 }
 
-// The public key of a principal is unique, and the same in every process with the root.
+// The public key of a principal is unique, and the same in every process with the root key.
 func TestPublicOf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	one, err := OpenKeys(file)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzRoots checks that OpenKeys accepts only files in which each line is a root. It also checks that the keys
-// can decrypt what they encrypted.
+// FuzzRoots checks that OpenKeys accepts only files in which each line is a root key. It also checks that the keys can
+// decrypt what they encrypted.
 func FuzzRoots(f *testing.F) {
 	one := base64.StdEncoding.EncodeToString(make([]byte, rootSize))
 	for _, s := range []string{one, one + "\n" + one + "\n", one + "\r\n\r\n" + one, one[:20], "", "\n", " " + one + " ", strings.ReplaceAll(one, "=", "")} {
@@ -30,11 +30,11 @@ func FuzzRoots(f *testing.F) {
 			return
 		}
 		if lines := strings.Count(strings.TrimSpace(string(text)), "\n") + 1; lines != 1+len(k.old) {
-			t.Errorf("got %d roots from %d lines, want one root for each line", 1+len(k.old), lines)
+			t.Errorf("got %d root keys from %d lines, want one root key for each line", 1+len(k.old), lines)
 		}
 		for line := range strings.Lines(strings.TrimSpace(string(text))) {
 			if line = strings.ReplaceAll(strings.TrimSpace(line), "\r", ""); len(line) != len(one) {
-				t.Errorf("%q was accepted as a root", line)
+				t.Errorf("%q was accepted as a root key", line)
 			}
 		}
 		sealed := k.Seal("this", data)

@@ -29,7 +29,7 @@ func rotated(t *testing.T, file string) *Keys {
 	return keys
 }
 
-// OpenKept and SameMAC accept data from older roots; Open refuses it.
+// OpenKept and SameMAC accept data from older root keys; Open refuses it.
 func TestRotatedRoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	first, err := OpenKeys(file)
@@ -40,43 +40,43 @@ func TestRotatedRoot(t *testing.T) {
 	second := rotated(t, file)
 	third := rotated(t, file)
 	if first.Signer().Equal(second.Signer()) || second.Signer().Equal(third.Signer()) {
-		t.Error("a rotated root signs with the same key")
+		t.Error("a rotated root key signs with the same key")
 	}
 	for name, k := range map[string]*Keys{"second": second, "third": third} {
 		if data, err := k.OpenKept("purpose", sealed); err != nil || string(data) != "kept" {
-			t.Errorf("the %s root reads %q, %v", name, data, err)
+			t.Errorf("OpenKept with the %s root key returned %q (error %v), want the original data", name, data, err)
 		}
 		if _, err := k.OpenKept("another", sealed); !errors.Is(err, ErrSealed) {
-			t.Errorf("the %s root decrypts data for another purpose: %v", name, err)
+			t.Errorf("the %s root key decrypts data for another purpose: %v", name, err)
 		}
 		if _, err := k.Open("purpose", sealed); !errors.Is(err, ErrSealed) {
-			t.Errorf("Open with the %s root accepts data of an older root: %v", name, err)
+			t.Errorf("Open with the %s root key accepts data of an older root key: %v", name, err)
 		}
 		if !k.SameMAC("purpose", []byte("kept"), mac[:]) || k.SameMAC("purpose", []byte("other"), mac[:]) || k.SameMAC("another", []byte("kept"), mac[:]) {
-			t.Errorf("SameMAC with the %s root gave a wrong result for a hash of the first root", name)
+			t.Errorf("SameMAC with the %s root key gave a wrong result for a hash of the first root key", name)
 		}
 		if k.MAC("purpose", []byte("kept")) == mac {
-			t.Errorf("the %s root hashes with the old key", name)
+			t.Errorf("the %s root key makes the same hashes as the first root key", name)
 		}
 		if k.PublicOf("ada@local") != first.PublicOf("ada@local") {
-			t.Errorf("PublicOf changed with the %s root", name)
+			t.Errorf("PublicOf returns another key with the %s root key", name)
 		}
 	}
 	if _, err := first.OpenKept("purpose", third.Seal("purpose", []byte("new"))); !errors.Is(err, ErrSealed) {
-		t.Errorf("the first root decrypts data of a later root: %v", err)
+		t.Errorf("the first root key decrypts data of a later root key: %v", err)
 	}
 	if got := third.Signers(); len(got) != 3 || !got[0].Equal(third.Signer().Public()) || !got[2].Equal(first.Signer().Public()) {
 		t.Errorf("got %d signers, want 3 with the newest first", len(got))
 	}
 	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file of the next root still exists: %v", err)
+		t.Errorf("the file of the next root key still exists: %v", err)
 	}
 	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
-		t.Errorf("other users can read the roots: mode %v, error %v", info.Mode(), err)
+		t.Errorf("other users can read the root keys: mode %v, error %v", info.Mode(), err)
 	}
 }
 
-// A rotation that was interrupted at any point can be continued, with the same next root.
+// A rotation that was interrupted at any point can be continued, with the same next root key.
 func TestRotationBrokenOff(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	first, err := OpenKeys(file)
@@ -88,37 +88,37 @@ func TestRotationBrokenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := OpenKeys(file); err != nil || !again.Signer().Equal(first.Signer()) {
-		t.Fatalf("OpenKeys uses the next root before AdoptNext: %v", err)
+		t.Fatalf("OpenKeys uses the next root key before AdoptNext: %v", err)
 	}
 	two, err := NextKeys(file)
 	if err != nil || !one.Signer().Equal(two.Signer()) {
-		t.Fatalf("the second call of NextKeys returned another root: %v", err)
+		t.Fatalf("the second call of NextKeys returned another root key: %v", err)
 	}
 	roots, err := os.ReadFile(file)
 	left, nextErr := os.ReadFile(next(file))
 	if err := errors.Join(err, nextErr); err != nil {
 		t.Fatal(err)
 	}
-	// AdoptNext was interrupted between writing all roots to the .next file and renaming the file.
+	// AdoptNext was interrupted between writing all root keys to the .next file and renaming the file.
 	if err := os.WriteFile(next(file), append(slices.Clone(left), roots...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if three, err := NextKeys(file); err != nil || !three.Signer().Equal(one.Signer()) || len(three.old) != 1 || !Rotating(file) {
-		t.Fatalf("the third call of NextKeys returned another root, or too many roots: %v", err)
+		t.Fatalf("the third call of NextKeys returned another root key, or too many root keys: %v", err)
 	}
 	if err := AdoptNext(file); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := OpenKeys(file); err != nil || !keys.Signer().Equal(one.Signer()) || len(keys.old) != 1 {
-		t.Errorf("the adopted root is wrong or appears more than once: %v", err)
+		t.Errorf("the adopted root key is wrong or appears more than once: %v", err)
 	}
 	if err := AdoptNext(file); err == nil {
-		t.Error("a root was adopted without preparation")
+		t.Error("a root key was adopted without preparation")
 	}
 }
 
-// The file of the next root can remain after this root was adopted. Such a file does not count as an
-// interrupted rotation. The next rotation creates a new root.
+// The file of the next root key can remain after this root key was adopted. Such a file does not count as an
+// interrupted rotation. The next rotation creates a new root key.
 func TestNextLeftBehind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	if _, err := OpenKeys(file); err != nil {
@@ -141,22 +141,22 @@ func TestNextLeftBehind(t *testing.T) {
 	}
 	second := rotated(t, file)
 	if second.Signer().Equal(first.Signer()) || len(second.old) != 2 || !second.old[0].Signer().Equal(first.Signer()) {
-		t.Errorf("the root was not rotated: there are %d older roots, want 2", len(second.old))
+		t.Errorf("the root key was not rotated: there are %d older root keys, want 2", len(second.old))
 	}
-	// If two processes adopt the same root, the second AdoptNext changes nothing.
+	// If two processes adopt the same root key, the second AdoptNext changes nothing.
 	leave()
 	if err := AdoptNext(file); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := OpenKeys(file); err != nil || len(keys.old) != 2 || !keys.Signer().Equal(second.Signer()) {
-		t.Errorf("the root appears twice in the file: %v", err)
+		t.Errorf("the root key appears twice in the file: %v", err)
 	}
 	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file of the next root still exists: %v", err)
+		t.Errorf("the file of the next root key still exists: %v", err)
 	}
 }
 
-// If an older root is damaged, OpenKeys fails instead of ignoring it.
+// If an older root key is damaged, OpenKeys fails instead of ignoring it.
 func TestDamagedOlderRoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	if _, err := OpenKeys(file); err != nil {
@@ -170,7 +170,7 @@ func TestDamagedOlderRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenKeys(file); err == nil || strings.Contains(err.Error(), "c2hvcnQ") {
-		t.Errorf("the damaged root was accepted, or quoted: %v", err)
+		t.Errorf("OpenKeys accepted the damaged root key, or its error quotes the key: %v", err)
 	}
 }
 

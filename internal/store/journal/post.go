@@ -37,8 +37,8 @@ type posting struct {
 
 	syncFolder func(dir string) error
 
-	post   sync.Mutex // held while posting
-	buffer []byte     // guarded by post
+	post   sync.Mutex // a mutex that is held while posting
+	buffer []byte     // a buffer for posting; guarded by post
 
 	mu       sync.Mutex
 	timer    *time.Timer

@@ -79,7 +79,7 @@ type page struct {
 	bytes   []byte
 	entries int
 	crowd   bool          // more entries are expected soon
-	done    chan struct{} // closed after the write; nil if no goroutine waits
+	done    chan struct{} // a channel that is closed after the write; nil if no goroutine waits
 	err     error
 }
 

@@ -55,7 +55,7 @@ type Group struct {
 	try   func() (Batch, error)
 	baton chan struct{} // a channel that contains a value while a goroutine leads a batch
 	line  chan *member  // a channel that sends waiting members to the leader
-	gone  chan struct{} // closed when the last batch has finished
+	gone  chan struct{} // a channel that is closed when the last batch has finished
 
 	mu      sync.Mutex
 	waiting context.Context // a context whose cancellation rejects all waiting members
@@ -65,7 +65,7 @@ type Group struct {
 
 type member struct {
 	turn chan Batch    // a channel that receives the batch when it is this member's turn
-	left chan struct{} // closed if the member no longer waits for its turn
+	left chan struct{} // a channel that is closed if the member no longer waits for its turn
 	ran  chan bool     // a channel that receives true if the member's changes are in the batch
 	done chan error    // a channel that receives the outcome of the batch
 }
@@ -234,7 +234,7 @@ func (g *Group) Close() <-chan struct{} {
 	if first {
 		g.Fail(state.ErrClosed)
 		go func() {
-			g.baton <- struct{}{} // never released, so no further batch begins
+			g.baton <- struct{}{} // the baton is never released, so no further batch begins
 			close(g.gone)
 		}()
 	}

@@ -23,7 +23,7 @@ type Watch struct {
 
 	mu      sync.Mutex
 	waiters map[chan error]bool
-	running chan struct{} // closed when polling stops; nil while no goroutine polls
+	running chan struct{} // a channel that is closed when polling stops; nil while no goroutine polls
 	closed  bool
 	seen    string // the last result of Look
 }
@@ -82,7 +82,7 @@ func (w *Watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiters {
-		waiter <- err // never blocks, because each waiter receives one value and the channel buffers it
+		waiter <- err // this never blocks, because each waiter receives one value and the channel buffers it
 	}
 	clear(w.waiters)
 }

@@ -53,8 +53,8 @@ type store struct {
 	owners   string      // the directory of the owners' files
 	name     string
 	owner    *os.File // the locked file of this owner
-	turnFile *os.File // locked by the process that will get the store lock next
-	lock     *os.File // locked by the process that is writing; this is the store lock
+	turnFile *os.File // a file that is locked by the process that will get the store lock next
+	lock     *os.File // the store lock: a file that is locked by the process that is writing
 	writer   *conn
 	group    *engine.Group
 
