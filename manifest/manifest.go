@@ -306,7 +306,7 @@ func (m *Manifest) Agent() *agent.Agent {
 		if m.agent == nil && m.typed != nil && m.Valid() {
 			a := m.typed.Compile()
 			a.Digest = m.tree().Digest()
-			m.agent = a // assigned last, so that a panic cannot leave an agent without a digest
+			m.agent = a // assign m.agent last, so that a panic cannot leave an agent without a digest
 		}
 	})
 	return m.agent

@@ -11,7 +11,7 @@ import (
 func Used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // never fails with these arguments
+		panic(err) // Getrusage never fails with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -9,11 +9,11 @@ import (
 func Used() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
-		panic(err) // never fails
+		panic(err) // GetCurrentProcess never fails
 	}
 	var created, exited, kernel, user syscall.Filetime
 	if err := syscall.GetProcessTimes(self, &created, &exited, &kernel, &user); err != nil {
-		panic(err) // never fails for this process
+		panic(err) // GetProcessTimes never fails for this process
 	}
 	ticks := func(f syscall.Filetime) int64 { return int64(f.HighDateTime)<<32 | int64(f.LowDateTime) }
 	return time.Duration(ticks(kernel)+ticks(user)) * 100 // a tick is 100 ns

@@ -42,7 +42,7 @@ func indented(v any) []byte {
 	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		panic(err) // never fails for these values
+		panic(err) // Encode never fails for these values
 	}
 	return b.Bytes()
 }

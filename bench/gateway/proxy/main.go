@@ -41,7 +41,7 @@ const (
 type journal struct {
 	f *os.File
 
-	writing sync.Mutex // held while a block is written
+	writing sync.Mutex // a mutex that is held while a block is written
 	mu      sync.Mutex // the mutex of the fields below
 	next    int64
 	waiting *round

@@ -64,7 +64,7 @@ type node struct {
 	text, key        int32  // each is an index in Tree.decoded, or 0 for a span of the source
 	keyTag           uint32 // the tag of the key, see tagOf
 	kind             Kind
-	origin           origin // used only by ParseTOML
+	origin           origin // a field that only ParseTOML uses
 	// bare is set if the key has no quotes in the source.
 	bare bool
 }

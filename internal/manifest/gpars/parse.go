@@ -237,7 +237,7 @@ func (p *parser) scopes(o *read.Object) []string {
 		return true
 	})
 	if scopes == nil {
-		scopes = []string{} // nil would mean that the field is absent
+		scopes = []string{} // a nil slice would mean that the field is absent
 	}
 	return scopes
 }
