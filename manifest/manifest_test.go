@@ -254,7 +254,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 		}
 		seen[r.Code] = true
 		if len(r.Code) != 5 || r.Title == "" || r.Why == "" || !strings.HasSuffix(r.Why, ".") {
-			t.Errorf("%s is not well formed: %+v", r.Code, r)
+			t.Errorf("the rule %s is not well formed: %+v", r.Code, r)
 		}
 	}
 }

@@ -269,7 +269,7 @@ func TestSchemaAndRulesAgree(t *testing.T) {
 					t.Errorf("no mutant of any valid manifest breaks the constraint %s", where)
 				}
 			}
-			t.Logf("%s: %d constraints, broken by %d mutants", d, len(m.all), m.mutants)
+			t.Logf("%s has %d constraints, which %d mutants broke", d, len(m.all), m.mutants)
 		})
 	}
 }

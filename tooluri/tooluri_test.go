@@ -74,7 +74,7 @@ func TestErrorIsOneKind(t *testing.T) {
 	for _, in := range []string{"", "matrix://tool/mcp/fs/read", "matrix://tool/x"} {
 		_, err := tooluri.Parse(in)
 		if errors.Is(err, tooluri.ErrUnpinnedTool) == errors.Is(err, tooluri.ErrInvalidURI) {
-			t.Errorf("Parse(%q): %v is not exactly one of the two errors", in, err)
+			t.Errorf("Parse(%q) returned %v, which is not exactly one of the two errors of the package", in, err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestErrorIsOneKind(t *testing.T) {
 func TestErrorStaysShort(t *testing.T) {
 	_, err := tooluri.Parse("matrix://tool/" + strings.Repeat("é", 1<<20))
 	if n := len(err.Error()); n > 1000 {
-		t.Errorf("the error for a 2 MiB URI is %d bytes long", n)
+		t.Errorf("the error for a 2 MiB URI has %d bytes, want a short one", n)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestConsole(t *testing.T) {
 	for _, p := range c.Panels {
 		for _, l := range p.Lines {
 			if len(l.Points) != 1 || l.Points[0][1] <= 0 || p.Unit == "kB" && l.Points[0][1] > 50 {
-				t.Errorf("%s has the points %v", l.Name, l.Points)
+				t.Errorf("the line %s has the points %v, want one positive value", l.Name, l.Points)
 			}
 		}
 	}

@@ -158,7 +158,7 @@ func TestInterruptedRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := second.Journal.Post(t.Context()); err != nil {
-		t.Errorf("posting the record of the write-ahead log: %v", err)
+		t.Errorf("posting the record of the write-ahead log failed: %v", err)
 	}
 	report, err := second.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || !second.Keys.Signer().Equal(next.Signer()) {

@@ -51,6 +51,6 @@ func TestGoInstall(t *testing.T) {
 	install.Dir = t.TempDir()
 	output(t, install)
 	if out := output(t, exec.Command(filepath.Join(bin, "ambit"), "version")); !strings.HasPrefix(out, "ambit v0.1.0 ") {
-		t.Errorf("ambit version printed %q", out)
+		t.Errorf("ambit version printed %q, want the released version", out)
 	}
 }

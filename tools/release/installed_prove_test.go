@@ -109,7 +109,7 @@ func testNpm(t *testing.T, dist string) {
 	output(t, npm)
 	ambit := filepath.Join(prefix, "bin", "ambit")
 	if out := output(t, exec.Command(ambit, "version")); !strings.Contains(out, "ambit v0.1.0") {
-		t.Errorf("ambit version printed %q", out)
+		t.Errorf("ambit version printed %q, want the released version", out)
 	}
 	err := exec.Command(ambit, "no-such-verb").Run()
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 {
@@ -144,7 +144,7 @@ func testDeb(t *testing.T, dist string) {
 		}
 	}
 	if out := output(t, exec.Command(filepath.Join(root, "usr/bin/ambit"), "version")); !strings.Contains(out, "ambit v0.1.0") {
-		t.Errorf("ambit version printed %q", out)
+		t.Errorf("ambit version printed %q, want the released version", out)
 	}
 	if out := output(t, exec.Command("gzip", "-dc", filepath.Join(root, "usr/share/man/man1/ambit.1.gz"))); !strings.HasPrefix(out, ".TH AMBIT 1 \"2026-01-01\"") {
 		t.Errorf("the manual begins with %.40q, want its title with the date of the release", out)
@@ -204,7 +204,7 @@ func testImage(t *testing.T, dist string) {
 		return exec.Command("bwrap", args...)
 	}
 	if out := output(t, start("version")); !strings.Contains(out, "ambit v0.1.0") {
-		t.Errorf("ambit version printed %q", out)
+		t.Errorf("ambit version printed %q, want the released version", out)
 	}
 	daemon := start(append(config.Config.Cmd, "--json")...)
 	out, err := daemon.StdoutPipe()
@@ -261,7 +261,7 @@ func testCompletions(t *testing.T, dist string) {
 		__ambit_get_completion_results && echo "$out"`, "bash", filepath.Join(dist, "ambit.bash"))
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	if out := output(t, cmd); !strings.Contains(out, "validate") {
-		t.Errorf("bash completes vali to %q", out)
+		t.Errorf("bash completes vali to %q, want validate", out)
 	}
 	for _, file := range []string{"_ambit", "ambit.fish"} {
 		if !strings.Contains(read(t, dist, file), "__complete") {

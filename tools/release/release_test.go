@@ -257,7 +257,7 @@ func TestUncommittedFiles(t *testing.T) {
 		t.Fatalf("git init: %v\n%s", err, out)
 	}
 	if err := checkCommitted("v1"); err != nil {
-		t.Errorf("in a repository without files: %v", err)
+		t.Errorf("checkCommitted failed in a repository without files: %v", err)
 	}
 	if err := os.WriteFile("more.go", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestDamagedMemory(t *testing.T) {
 			r := open()
 			err := r.DB.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, row("c")) })
 			if damaged, ok := errors.AsType[*DamagedError](err); !ok || damaged.File != h.Seen() {
-				t.Errorf("with the damaged file %q, Put returned %v", text, err)
+				t.Errorf("with the damaged file %q, Put returned %v, want a DamagedError", text, err)
 			}
 			for name, of := range map[string]*Register{"new": r, "running": running} {
 				if ids, err := held(t, of); err == nil {
@@ -48,7 +48,7 @@ func TestDamagedMemory(t *testing.T) {
 			}
 		}
 		if text, err := os.ReadFile(h.Seen() + ".damaged"); err != nil || len(text) == 0 {
-			t.Errorf("the copy of the damaged file is %q, %v", text, err)
+			t.Errorf("the copy of the damaged file contains %q (error %v), want its old content", text, err)
 		}
 	})
 }
@@ -60,6 +60,6 @@ func TestUnwritableMemory(t *testing.T) {
 	r.DB.Warn = func(err error) { warnings = append(warnings, err) }
 	put(t, r, row("a"))
 	if len(warnings) != 1 || !errors.Is(warnings[0], os.ErrNotExist) {
-		t.Errorf("the warnings are %v", warnings)
+		t.Errorf("the warnings are %v, want one", warnings)
 	}
 }

@@ -91,7 +91,7 @@ func TestRoundTrip(t *testing.T) {
 			db := statetest.At(t, to)
 			n, err := restoreRows(t.Context(), source(out.Bytes()), db, len(migrations.List()))
 			if err != nil || n != wrote.Rows {
-				t.Fatalf("restored %d of %d rows, error %v", n, wrote.Rows, err)
+				t.Fatalf("restored %d of %d rows (error %v), want all", n, wrote.Rows, err)
 			}
 			keys, err := identity.OpenKeys(target.Root())
 			if err != nil {
@@ -144,7 +144,7 @@ func TestRestoreLargeRow(t *testing.T) {
 	}
 	target := statetest.Open(t)
 	if n, err := restoreRows(t.Context(), source(out.Bytes()), target, len(migrations.List())); err != nil || n != wrote.Rows {
-		t.Fatalf("restored %d of %d rows, error %v", n, wrote.Rows, err)
+		t.Fatalf("restored %d of %d rows (error %v), want all", n, wrote.Rows, err)
 	}
 	var back int64
 	err = target.Read(t.Context(), func(tx state.Tx) error {
@@ -184,7 +184,7 @@ func TestRowsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := restoreRows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); err != nil {
-		t.Errorf("restoring the largest accepted row: %v", err)
+		t.Errorf("restoring the largest accepted row failed: %v", err)
 	}
 	maxRow = pageSize
 	if _, err := restoreRows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); !errors.Is(err, ErrFormat) {

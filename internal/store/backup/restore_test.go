@@ -87,7 +87,7 @@ func TestInterruptedRestore(t *testing.T) {
 			return os.Rename(from, to)
 		})
 		if !errors.Is(err, killed) || done != n {
-			t.Fatalf("put restored %d files, error %v", done, err)
+			t.Fatalf("restoreFiles restored %d files with the error %v before it was killed", done, err)
 		}
 		there := filesOf(t, h)
 		if len(there) != n {
@@ -95,19 +95,19 @@ func TestInterruptedRestore(t *testing.T) {
 		}
 		for _, f := range files {
 			if text, ok := there[filepath.ToSlash(f.rel)]; ok && text != string(f.text) {
-				t.Errorf("after %d files, %s contains %q", n, f.rel, text)
+				t.Errorf("after %d files were restored, %s contains %q, want its complete content", n, f.rel, text)
 			}
 		}
 		for name := range there {
 			missing := func(rule string) bool { _, ok := there[rule]; return !ok }
 			if !slices.Contains(rules, name) && slices.ContainsFunc(rules, missing) {
-				t.Errorf("after %d files, %s exists, but not all rules: %v", n, name, there)
+				t.Errorf("after %d files were restored, %s exists, but not all rules: %v", n, name, there)
 			}
 			if strings.HasPrefix(name, "agents/") && slices.ContainsFunc(pins, missing) {
-				t.Errorf("after %d files, %s exists, but not the pins: %v", n, name, there)
+				t.Errorf("after %d files were restored, %s exists, but not the pins: %v", n, name, there)
 			}
 			if strings.HasPrefix(name, "keys/") && n < len(files)-1 {
-				t.Errorf("after %d files, the keys exist", n)
+				t.Errorf("after %d files were restored, the keys exist before all other files", n)
 			}
 		}
 		// A killed restore leaves its staging directory.
@@ -121,7 +121,7 @@ func TestInterruptedRestore(t *testing.T) {
 				s, err)
 		}
 		if there := filesOf(t, h); len(there) != len(files) {
-			t.Errorf("after the complete restore, the home contains %v", there)
+			t.Errorf("after the complete restore, the home contains %v, want all files", there)
 		}
 	}
 	if len(want) != 11 {
@@ -180,7 +180,7 @@ func TestRestoreLeavesWhatIsThere(t *testing.T) {
 		return os.Rename(from, to)
 	})
 	if err != nil || done != len(files) {
-		t.Errorf("put restored %d of %d files, error %v", done, len(files), err)
+		t.Errorf("restoreFiles restored %d of %d files (error %v), want all", done, len(files), err)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestLockWithin(t *testing.T) {
 	got := make(chan error)
 	go func() { got <- lockWithin(t.Context(), other) }()
 	if err := errors.Join(held.Close(), <-got); err != nil {
-		t.Errorf("locking the file after its release: %v", err)
+		t.Errorf("locking the file after its release failed: %v", err)
 	}
 	if err := lockWithin(t.Context(), held); err == nil {
 		t.Error("lockWithin locked a closed file")

@@ -50,6 +50,6 @@ func TestPublicOf(t *testing.T) {
 	}
 	a, b := one.PublicOf("a@local"), one.PublicOf("b@local")
 	if len(a) != 44 || a == b || a != two.PublicOf("a@local") || a == other.PublicOf("a@local") {
-		t.Errorf("the public keys of two principals are %s and %s", a, b)
+		t.Errorf("the public keys of two principals are %s and %s, want different keys", a, b)
 	}
 }

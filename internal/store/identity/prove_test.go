@@ -51,7 +51,7 @@ func TestProveProvider(t *testing.T) {
 	defer func() {
 		in.Close()
 		if err := provider.Wait(); err != nil {
-			t.Errorf("the provider ended with %v", err)
+			t.Errorf("the provider exited with %v", err)
 		}
 	}()
 	issuer, err := bufio.NewReader(out).ReadString('\n')

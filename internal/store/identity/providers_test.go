@@ -93,9 +93,10 @@ sales = ["crm"]
 			}
 		})
 	}
-	// A token that names one provider, signed by the other.
+	// Check rejects a token that names one provider but is signed by another.
 	if got, err := p.Check(t.Context(), partner.token(t, rs256, home.claims(nil))); !errors.Is(err, ErrToken) {
-		t.Errorf("a token of the partner with the issuer of home: %+v, %v", got, err)
+		t.Errorf("a token that names the home provider, signed by the partner: got %+v and the error %v, want ErrToken",
+			got, err)
 	}
 	if stranger.fetched > 0 {
 		t.Error("a token of an unknown issuer caused requests to it")

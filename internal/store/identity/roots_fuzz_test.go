@@ -39,7 +39,7 @@ func FuzzRoots(f *testing.F) {
 		}
 		sealed := k.Seal("this", data)
 		if got, err := k.Open("this", sealed); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("sealing and opening %q gave %q, %v", data, got, err)
+			t.Errorf("Open of the sealed data %q returned %q (error %v), want the same data", data, got, err)
 		}
 		if _, err := k.Open("that", sealed); err == nil {
 			t.Error("data was decrypted for another purpose")

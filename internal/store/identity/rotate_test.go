@@ -232,7 +232,7 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ended, _, err := a.Rotate(t.Context(), short.ID, 24*time.Hour); err != nil || !ended.Expires.Equal(now.Add(time.Minute)) {
-			t.Errorf("the old key now expires at %v (error %v)", ended.Expires, err)
+			t.Errorf("the old key now expires at %v (error %v), want its original expiry", ended.Expires, err)
 		}
 		for _, id := range []string{"", "nosuchkey1"} {
 			if _, _, _, err := a.Rotate(t.Context(), id, 0); !errors.Is(err, ErrNoKey) {

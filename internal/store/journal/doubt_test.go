@@ -66,7 +66,7 @@ func TestHandOverMayFail(t *testing.T) {
 					break
 				}
 				if !errors.Is(err, errFault) {
-					t.Fatalf("statement %d failed, but HandOver returned %v", n, err)
+					t.Fatalf("statement %d failed, but HandOver returned %v, want the error of the statement", n, err)
 				}
 				f.after(0)
 				old := open(as)

@@ -33,7 +33,7 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 			}
 		}
 		if p, err := j.Prove(t.Context(), j.db.Log(), 400); err != nil || p.Erased {
-			t.Errorf("proving a record that was not erased: %v", err)
+			t.Errorf("proving a record that was not erased failed: %v", err)
 		}
 		var out bytes.Buffer
 		if err := j.Export(t.Context(), &out); err != nil {

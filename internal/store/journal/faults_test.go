@@ -122,7 +122,7 @@ func TestEveryStatementMayFail(t *testing.T) {
 			}
 			entries, err := j.Show(ctx, Filter{Unknown: true})
 			if err == nil && (len(entries) != 1 || entries[0].Call != "open") {
-				t.Errorf("the calls with an unknown outcome are %+v", entries)
+				t.Errorf("the calls with an unknown outcome are %+v, want one", entries)
 			}
 			return err
 		}},
@@ -194,7 +194,8 @@ func TestEveryStatementMayFail(t *testing.T) {
 						break
 					}
 					if failures++; !errors.Is(err, errFault) {
-						t.Fatalf("statement %d failed, but the operation returned %v", n, err)
+						t.Fatalf("statement %d failed, but the operation returned %v, want the error of the statement",
+							n, err)
 					}
 					f.after(0)
 					report := verify(t, open(as))

@@ -89,7 +89,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 	at := found(t, dir)
 	for i := range records {
 		if where := at[i]; (where == "") != (i < erased) {
-			t.Errorf("record %d occurs in these files:%s", i, where)
+			t.Errorf("the erased record %d still occurs in these files:%s", i, where)
 		}
 	}
 	sound(t, j, records+2)

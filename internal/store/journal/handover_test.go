@@ -30,7 +30,7 @@ func handOver(t *testing.T, j *Journal, next ed25519.PrivateKey) *Journal {
 func whole(t *testing.T, j *Journal, notes ...[]byte) {
 	t.Helper()
 	if r := verify(t, j, notes...); !r.OK || r.Signed != r.Records {
-		t.Errorf("the journal does not verify completely: %+v", r)
+		t.Errorf("the journal does not verify, or not all its records are signed: %+v", r)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestHandOver(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := VerifyProof(text, key); err != nil {
-					t.Errorf("verifying the proof of %s with the %s key: %v", p.Proves, name, err)
+					t.Errorf("verifying the proof of %s with the %s key failed: %v", p.Proves, name, err)
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func TestHandedOverProcessEndsWell(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := old.Close(t.Context()); err != nil {
-			t.Errorf("closing the journal with the old key: %v", err)
+			t.Errorf("closing the journal with the old key failed: %v", err)
 		}
 		checkpoint(t, fresh)
 		whole(t, fresh)

@@ -89,7 +89,7 @@ func TestRareRecordsAreFoundInFewRows(t *testing.T) {
 		fill(t, j, 3*page)
 		for name, f := range rareFilters {
 			if rows, _ := looks(t, j, f); rows > first[name]+blockSize {
-				t.Errorf("%s: read %d rows, but %d rows in the smaller log", name, rows, first[name])
+				t.Errorf("%s: the search read %d rows, but only %d rows in the smaller log", name, rows, first[name])
 			}
 		}
 		if rows, _ := looks(t, j, Filter{Call: "a rare call"}); rows > (size+3*page)/blockSize+2*blockSize+100 {
@@ -97,7 +97,7 @@ func TestRareRecordsAreFoundInFewRows(t *testing.T) {
 		}
 		// The search reads one record of each block, and all records of the first block.
 		if rows, found := looks(t, j, Filter{Until: started.Add(-maxSkew - time.Hour), Limit: 1}); found != nil || rows > (size+3*page)/blockSize+blockSize+40 {
-			t.Errorf("until: read %d rows and found %v", rows, found)
+			t.Errorf("with Until: the search read %d rows and found %v", rows, found)
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestIndexIsBackfilled(t *testing.T) {
 			_, found := looks(t, j, Filter{Tool: "once"})
 			after, again := looks(t, j, Filter{Tool: "once"})
 			if !slices.Equal(found, []int64{0}) || !slices.Equal(again, found) || after > 2*blockSize+20 {
-				t.Errorf("%s: found %v, then %v in %d rows", name, found, again, after)
+				t.Errorf("%s: the first search found %v, and the second found %v in %d rows", name, found, again, after)
 			}
 			if r := verify(t, j); !r.OK {
 				t.Errorf("%s: got report %+v", name, r)
@@ -230,7 +230,7 @@ func TestBackfillStopsWithTheFilter(t *testing.T) {
 	err := j.db.Read(t.Context(), func(tx state.Tx) error {
 		first, next, err := indexedBlocks(tx, 0)
 		if next != 3*page/blockSize || first != next-backfillBlocks {
-			t.Errorf("the indexed blocks are %d to %d", first, next)
+			t.Errorf("the indexed blocks are %d to %d, want only the newest blocks", first, next)
 		}
 		return err
 	})
@@ -319,7 +319,7 @@ func TestRecordsInAnotherFormAreFound(t *testing.T) {
 		t.Errorf("found records %v", got)
 	}
 	if got := seqs(show(t, j, Filter{Tool: "spaced"})); !slices.Equal(got, []int64{5}) {
-		t.Errorf("found records %v with the index", got)
+		t.Errorf("the search found the records %v with the index", got)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestErasedRecordsOfAnIncompleteBlockAreNotIndexed(t *testing.T) {
 		t.Error("the index contains an erased value")
 	}
 	if rows, got := looks(t, j, Filter{Call: "call-000011"}); !slices.Equal(got, []int64{12}) {
-		t.Errorf("found records %v in %d rows", got, rows)
+		t.Errorf("the search found the records %v in %d rows", got, rows)
 	}
 	if r := verify(t, j); !r.OK {
 		t.Errorf("got report %+v", r)
@@ -408,7 +408,7 @@ func TestErasedRecordsLeaveTheIndex(t *testing.T) {
 			t.Errorf("got report %+v", r)
 		}
 		if rows, got := looks(t, j, Filter{Call: "call-000011"}); !slices.Equal(got, []int64{12}) {
-			t.Errorf("found records %v in %d rows", got, rows)
+			t.Errorf("the search found the records %v in %d rows", got, rows)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestTreeIsThatOfTlog(t *testing.T) {
 		})
 	})
 	if err != nil || rows != n {
-		t.Fatalf("read %d records, error %v", rows, err)
+		t.Fatalf("reading the log returned %d records (error %v)", rows, err)
 	}
 	want, err := tlog.TreeHash(n, reader)
 	if err != nil {
@@ -343,7 +343,7 @@ func TestProofsOfRandomPairs(t *testing.T) {
 			seq := rnd.Int64N(size)
 			p, err := j.Prove(t.Context(), log, seq)
 			if err != nil {
-				t.Fatalf("record %d of log %d: %v", seq, log, err)
+				t.Fatalf("proving record %d of log %d failed: %v", seq, log, err)
 			}
 			proven := mutate(t, rnd, p)
 			if proven.Entry.Seq != seq || proven.Entry.Log != log {

@@ -14,6 +14,6 @@ func TestTimes(t *testing.T) {
 		t.Errorf("got %[2]s, want %[1]s", at, got)
 	}
 	if us := state.Micros(time.Time{}); us != 0 || !state.Instant(us).IsZero() {
-		t.Errorf("the zero time became %d, and then %s", us, state.Instant(us))
+		t.Errorf("Micros converted the zero time to %d, and Instant converted this back to %s", us, state.Instant(us))
 	}
 }

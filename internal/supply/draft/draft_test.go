@@ -53,7 +53,8 @@ func TestEveryServer(t *testing.T) {
 		}
 		s := r.Manifest.Agent().Servers[0]
 		if s.Digest != c.Entries[id].Package.Digest || s.Placeholder || len(r.Manifest.Agent().Tools) != len(c.Entries[id].Tools) {
-			t.Errorf("matrix with %s: pinned to %s, %d tools", id, s.Digest, len(r.Manifest.Agent().Tools))
+			t.Errorf("a Matrix draft with the server %s has the digest %s and %d tools",
+				id, s.Digest, len(r.Manifest.Agent().Tools))
 		}
 	}
 }

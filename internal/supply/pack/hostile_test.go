@@ -130,7 +130,7 @@ func TestEnviron(t *testing.T) {
 	}
 	for _, name := range no {
 		if got[name] {
-			t.Errorf("%s is in the environment", name)
+			t.Errorf("the variable %s is in the environment", name)
 		}
 	}
 	check(t, os.Remove(filepath.Join(home, ".npmrc")))

@@ -201,7 +201,7 @@ func TestProgramOf(t *testing.T) {
 		{"a package", []string{"npx", "server@1.0.0"}, []string{"npx", "-y", "server", "/tmp"}, []string{"npx", "other@1.0.0"}},
 	} {
 		if one, other := program(c.one...), program(c.other...); one == other {
-			t.Errorf("%s: both programs are %s", c.name, one)
+			t.Errorf("%s: ProgramOf returned %s for both programs, want different results", c.name, one)
 		}
 		if one := program(c.one...); c.same != nil && program(c.same...) != one {
 			t.Errorf("%s: got %s, want %s", c.name, program(c.same...), one)

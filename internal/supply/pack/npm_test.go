@@ -91,7 +91,7 @@ func TestFetchNPM(t *testing.T) {
 	argv := p.Argv([]string{"a", "b"})
 	out, err := exec.Command(argv[0], argv[1:]...).Output()
 	if string(out) != "dep 1.1.0 a b\n" {
-		t.Errorf("the server printed %q, %v", out, err)
+		t.Errorf("the server printed %q (error %v), want the dependency's version and the arguments", out, err)
 	}
 	if bytes.Contains(p.Dependencies, []byte("127.0.0.1")) || bytes.Contains(p.Dependencies, []byte("resolved")) {
 		t.Errorf("the list of dependencies contains the address of the registry: %s", p.Dependencies)
@@ -285,7 +285,7 @@ func TestConcurrentFetches(t *testing.T) {
 		t.Errorf("opening a damaged package: got %v, want %s", err, Tampered)
 	}
 	if _, err := s.Fetch(context.Background(), ref, want, nil); err != nil {
-		t.Errorf("fetching a damaged package again: %v", err)
+		t.Errorf("fetching a damaged package again failed: %v", err)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
 		t.Errorf("Fetch left work folders behind: %q", l)

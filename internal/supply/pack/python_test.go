@@ -132,10 +132,10 @@ func TestFetchPython(t *testing.T) {
 	cmd.Dir, cmd.Env = evil, append(os.Environ(), "PYTHONPATH="+evil)
 	out, err := cmd.Output()
 	if got := strings.TrimSpace(string(out)); got != "1.1.0 ['ambit-echo', 'a']" || cmd.ProcessState.ExitCode() != 3 {
-		t.Errorf("the program printed %q, %v", got, err)
+		t.Errorf("the program printed %q (error %v), want the dependency's version and the arguments", got, err)
 	}
 	if _, err := s.Open(Ref{Kind: PyPI, Name: "Ambit.Echo", Bin: "other"}, Want{Digest: p.Digest}); err != nil {
-		t.Errorf("opening another program of the package: %v", err)
+		t.Errorf("opening another program of the package failed: %v", err)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
 		t.Errorf("Fetch left work folders behind: %q", l)

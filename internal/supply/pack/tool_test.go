@@ -11,7 +11,7 @@ func TestLockTool(t *testing.T) {
 	want, err := LockTool([]byte(base))
 	check(t, err)
 	if string(want.Definition) != `{"description":"é","inputSchema":{"maximum":1000,"type":"object"},"name":"t"}` {
-		t.Errorf("the canonical form is %s", want.Definition)
+		t.Errorf("the canonical form is %s, want sorted keys and no white space", want.Definition)
 	}
 	// The expected hash is the output of: printf '%s' '{"name":"t"}' | sha256sum
 	if got, _ := LockTool([]byte(` { "name" : "t" } `)); got.Hash != "sha256:3647a67649228b62fe3d139c47f7a3c673c31ce57da824082b6654fc0b15751f" {

@@ -138,7 +138,7 @@ func TestResolve(t *testing.T) {
 func TestResolveNames(t *testing.T) {
 	r := resolver(t, settled(t, newFake(t).url))
 	if f := ask(r, "mcp.example.com/com.example/tool", "*"); f.Problem != nil {
-		t.Errorf("a name with its namespace: %v", f.Problem)
+		t.Errorf("resolving a name with its namespace failed: %v", f.Problem)
 	}
 	if f := ask(r, "mcp.example.com/other", "*"); !errors.Is(f.Problem, ErrNotFound) {
 		t.Errorf("an unknown server: got %v, want %v", f.Problem, ErrNotFound)

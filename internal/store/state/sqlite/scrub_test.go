@@ -42,7 +42,7 @@ func TestScrub(t *testing.T) {
 		t.Errorf("SQLite's write-ahead log after the scrub: got %v, error %v; want its full size again", info, err)
 	}
 	if err := write(other, `INSERT INTO t (n, text) VALUES (1, 'new')`); err != nil || read(t, s, `SELECT count(*) FROM t`) != 1 {
-		t.Errorf("writing after the scrub: %v", err)
+		t.Errorf("writing after the scrub failed: %v", err)
 	}
 }
 

@@ -233,7 +233,7 @@ func TestGrownLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if grown := i+1 >= manyCommits; (info.Size() == logSize) != grown {
-			t.Fatalf("after %d commits the log has %d bytes", i+1, info.Size())
+			t.Fatalf("after %d commits, SQLite's write-ahead log has %d bytes", i+1, info.Size())
 		}
 	}
 	// Copy the files, as they would be after a crash.

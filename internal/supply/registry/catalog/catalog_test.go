@@ -40,7 +40,7 @@ func TestShipped(t *testing.T) {
 		}
 		for _, tool := range e.Scopes["read"] {
 			if class := e.Tools[tool]; class != agent.Read && class != agent.Network {
-				t.Errorf("%s: the scope read covers %s, which is %s", id, tool, class)
+				t.Errorf("%s: the scope read covers the tool %s, whose class is %s", id, tool, class)
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func TestShipped(t *testing.T) {
 		t.Errorf("the scope execute covers %v, want only the tool execute", got)
 	}
 	if got := c.ScopeTools("registry.openmcp.org/bash", "read"); got != nil {
-		t.Errorf("an unmapped scope covers %v", got)
+		t.Errorf("an unmapped scope covers %v, want no tools", got)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestSkillsAreSkills(t *testing.T) {
 		}
 		b, err := skill.Read(t.Context(), folder, declared, nil)
 		if err != nil || len(b.Warnings) > 0 {
-			t.Errorf("reading the exported skills of the %s: %v, %v", name, err, b)
+			t.Errorf("reading the exported skills of the %s returned %v and the error %v", name, err, b)
 			continue
 		}
 		if name == "bundle" && (b.Skills[0].Description != `Says "one": \ two three.` || strings.Join(b.Skills[0].Tags, " ") != "a b" || b.Skills[1].Description != "A rule") {
