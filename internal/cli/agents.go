@@ -116,7 +116,7 @@ func daemonFailure(err error) error {
 	return err
 }
 
-// printDenials prints what the sandboxes of the agents' servers refused lately.
+// printDenials prints which accesses of the agents' servers the sandboxes refused recently.
 func (t *terminal) printDenials(cards []daemon.Card) {
 	for _, c := range cards {
 		for _, d := range c.Refused {

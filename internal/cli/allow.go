@@ -101,7 +101,8 @@ func (t *terminal) recognize(rights agent.Access) (agent.Access, error) {
 	return rights, err
 }
 
-// neverShown lists folders of the kernel. A sandbox has its own versions of them.
+// neverShown lists folders that the kernel provides, such as /proc. A server never sees these folders of the
+// machine, because a sandbox has its own.
 var neverShown = []string{"/proc", "/sys", "/dev"}
 
 // checkRight makes a right canonical. It returns an error if the right cannot be allowed.
@@ -369,7 +370,7 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 		}
 		for _, r := range doc.Added {
 			if _, err := os.Stat(r.What); err != nil && (r.Kind == agent.CanRead || r.Kind == agent.CanWrite) {
-				t.warnf("%s does not exist now, and the server sees it only if it exists when the server starts",
+				t.warnf("%s does not exist now, and the server can use it only if it exists when the server starts",
 					diag.Printable(r.What))
 			}
 		}

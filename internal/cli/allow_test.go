@@ -38,7 +38,8 @@ func TestProposals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(doc.Access) != access || len(doc.Proposed) != proposed {
-			t.Errorf("the server has %v, and the manifest proposes %v", doc.Access, doc.Proposed)
+			t.Errorf("the server has the rights %v and the proposals %v, want %d and %d",
+				doc.Access, doc.Proposed, access, proposed)
 		}
 	}
 	listed(0, 2)
@@ -62,6 +63,6 @@ func TestNeighboursAreConfined(t *testing.T) {
 	o := host.Options{Home: home.At(t.TempDir()), UnconfinedServers: []string{"fs"}}
 	n := newNeighbours(t.Context(), &manifest.Manifest{Path: "agent.json"}, o)
 	if n.options.UnconfinedServers != nil {
-		t.Errorf("the servers %q of other agents are unconfined", n.options.UnconfinedServers)
+		t.Errorf("the servers %q of other agents are unconfined, want none", n.options.UnconfinedServers)
 	}
 }

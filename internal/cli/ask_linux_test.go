@@ -55,7 +55,7 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	select {
 	case <-asked:
 	case code := <-ended:
-		t.Fatalf("exit %d before the question: %s", code, shown)
+		t.Fatalf("ambit exited with %d before it asked the question: %s", code, shown)
 	}
 	hidden := !strings.Contains(question, "[y/N]")
 	for deadline := time.Now().Add(30 * time.Second); hidden && echoes(t, program); {

@@ -90,11 +90,11 @@ func TestAuthorityOfOthers(t *testing.T) {
 		}
 		run(0, "key revoke "+good[1])
 
-		// A key is inserted and the revoked key is restored.
+		// Something other than ambit inserts a key and restores the revoked key.
 		exec(`INSERT INTO api_keys SELECT 'forgedforg', name, hash, principal, agents, 1, made, expires, 0, '' FROM before_api_keys WHERE name = 'kept'`,
 			`UPDATE api_keys SET revoked = 0`)
 		if got := strings.Join(ids("changed"), " "); !strings.Contains(got, "forgedforg") || !strings.Contains(got, good[1]) {
-			t.Errorf("the changed keys are %s", got)
+			t.Errorf("the changed keys are %s, want the inserted key and the restored key", got)
 		}
 		run(1, "journal verify", "the journal is intact", "api key forgedforg: something other than ambit added, changed or restored it",
 			"api key "+good[1]+": something other than ambit added")
@@ -103,19 +103,19 @@ func TestAuthorityOfOthers(t *testing.T) {
 			Authority []struct{ Kind, ID, Problem string }
 		}
 		if err := json.Unmarshal([]byte(run(1, "journal verify --json")), &doc); err != nil || doc.OK || len(doc.Authority) != 2 {
-			t.Errorf("the report is %+v, %v", doc, err)
+			t.Errorf("the report is %+v (error %v), want two problems", doc, err)
 		}
 		run(0, "key adopt --yes", "there is nothing to adopt")
 		exec(`DELETE FROM api_keys`)
 		run(1, "journal verify", "api key "+good[0]+": something other than ambit deleted or changed it")
 
-		// The register is changed.
+		// Something other than ambit changes the register.
 		exec(`UPDATE authority SET until = 1`)
 		run(1, "journal verify", "was changed by something other than ambit")
 		run(3, "key list", "was changed by something other than ambit")
 
-		// All of it is restored. A home does not remember its own SQLite store, because an attacker who can change the
-		// store can read the root key.
+		// All tables are restored to their earlier state. A home does not remember its own SQLite store, because an
+		// attacker who can change the store can read the root key.
 		for _, table := range tables {
 			exec(`DELETE FROM `+table, `INSERT INTO `+table+` SELECT * FROM before_`+table)
 		}
@@ -125,7 +125,7 @@ func TestAuthorityOfOthers(t *testing.T) {
 			run(1, "key adopt", "nothing was adopted")
 			run(0, "key adopt --yes", "adopted: 2 rows")
 
-			// Without its file, this machine cannot tell whether the register is an older one.
+			// Without seen.json, this machine cannot determine whether the register is an older version.
 			seen := filepath.Join(homeOf(t), "seen.json")
 			if err := os.WriteFile(seen, []byte(`{"torn`), 0o600); err != nil {
 				t.Fatal(err)
@@ -136,7 +136,7 @@ func TestAuthorityOfOthers(t *testing.T) {
 		}
 		run(0, "journal verify", "intact")
 		if got := ids("good"); len(got) != 2 {
-			t.Errorf("after the restore, the keys are %v", got)
+			t.Errorf("after the restore, the valid keys are %v, want both", got)
 		}
 
 		// A store of an earlier version has no register.

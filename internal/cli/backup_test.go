@@ -33,7 +33,7 @@ func TestBackupIsWrittenToAFileOfItsOwn(t *testing.T) {
 		}
 	})
 	if err == nil || !strings.HasSuffix(err.Error(), "already exists") {
-		t.Errorf("the second backup returned %v, want an error that ends in: already exists", err)
+		t.Errorf("the second backup returned the error %v, want an error that ends in: already exists", err)
 	}
 	for name, want := range map[string]string{file: "one", theirs: "theirs"} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {

@@ -60,7 +60,7 @@ func TestBundleNativeCredential(t *testing.T) {
 				return answers.Text()
 			}
 		}
-		t.Fatalf("the request %s got no answer", method)
+		t.Fatalf("the server sent no answer to the request %s", method)
 		return ""
 	}
 	ask("initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)

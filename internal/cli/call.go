@@ -98,7 +98,7 @@ func (t *terminal) checkOwner(rule string) error {
 	return err
 }
 
-// missesFile matches the text of a tool that could not use a file.
+// missesFile matches the error message of a tool that could not open a file.
 var missesFile = regexp.MustCompile(`\b(ENOENT|EACCES|EPERM|EROFS)\b|(?i)no such file|permission denied|read-only file system`)
 
 // learnCommand returns the command that finds the rights that a call needs.

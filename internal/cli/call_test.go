@@ -15,7 +15,7 @@ func TestCancelledGivesNoHint(t *testing.T) {
 		r.Reason = string(reason)
 		f, ok := errors.AsType[*failure](asFailure(r))
 		if !ok || (f.hint == "") != (reason == program.Cancelled) {
-			t.Errorf("%s: got %+v; only a cancelled program has no hint", reason, f)
+			t.Errorf("%s: got the failure %+v, want a hint unless the program was cancelled", reason, f)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestCapabilities(t *testing.T) {
 	says(one, "j", "[]")
 	left, err := filepath.Glob(filepath.Join(tmp, "ambit.*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("temporary files are left: %v, %v", left, err)
+		t.Errorf("the temporary files %v are left (error %v), want none", left, err)
 	}
 }
 

@@ -78,7 +78,7 @@ func missing(hint, format string, args ...any) error {
 
 // Main runs the command line of the process and returns the exit code.
 func Main() int {
-	// Most commands exit soon, so trade memory for less garbage collection.
+	// Most commands exit soon, so let them use more memory in exchange for less garbage collection.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -307,8 +307,8 @@ func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) 
 	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
 }
 
-// each is the usual map function. It calls f for every element of a list and returns the results. The returned slice is
-// never nil, so JSON contains [] and not null.
+// each calls f for every element of a list and returns the results. The returned slice is never nil, so JSON contains
+// [] and not null.
 func each[T, R any](list []T, f func(T) R) []R {
 	results := make([]R, len(list))
 	for i, element := range list {

@@ -21,7 +21,7 @@ import (
 func TestContract(t *testing.T) {
 	h := newProgramHome(t)
 	marker := "marker-" + rand.Text()
-	// This code starts a child in a new session, which would keep running for ten minutes.
+	// This code starts a child process in a new session. Without a sandbox, the child would run for ten minutes.
 	daemon := "if os.fork() == 0:\n    os.setsid()\n    os.execv('/usr/bin/python3', ['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
 	for _, tt := range []struct {
 		name, code, text string
@@ -62,7 +62,7 @@ func TestContract(t *testing.T) {
 			}
 			r := lastRecord(t)
 			if r.Agent != tt.name || (r.Decision == "allow") != (tt.reason == "") || !strings.HasPrefix(r.Detail, tt.reason) {
-				t.Errorf("got the journal record %+v", r)
+				t.Errorf("got the journal record %+v, want one of this program with the reason for the failure", r)
 			}
 			if says := map[string]string{"exit": "last words\n", "daemon": "forked\n"}[tt.name]; says != "" {
 				sum := sha256.Sum256([]byte(says))
@@ -77,7 +77,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// An answer with the status "error" is printed as a whole. The exit code is 1.
+// If a program answers with the status "error", ambit prints the whole answer and exits with 1.
 func TestContractErrorStatus(t *testing.T) {
 	h := newProgramHome(t)
 	h.program("status", "off", "print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck', 'sources': ['a', 'b']}))", "")
@@ -96,11 +96,12 @@ func TestContractErrorStatus(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	if r := lastRecord(t); r.Agent != "status" || r.Decision != "failed" || !r.ToolError {
-		t.Errorf("got the journal record %+v", r)
+		t.Errorf("got the journal record %+v, want a failed call of the program status with a tool error", r)
 	}
 	out, errOut := h.dispatch(1, "status", "hello")
 	if out != "no luck\n" || !strings.Contains(errOut, "the tool reported an error") {
-		t.Errorf("got the output %q and the messages %q", out, errOut)
+		t.Errorf("got stdout %q and stderr %q, want the program's text and a message that the tool reported an error",
+			out, errOut)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The daemon reads the manifests in $COVENANT_HOME/agents when it starts, and serves the valid ones. A file that is added
-// or edited later counts from the next start on.
+// The daemon reads the manifests in $COVENANT_HOME/agents when it starts, and serves the valid ones. Changes to these
+// files after the start take effect at the next start.
 func TestCovenantHome(t *testing.T) {
 	h := newProgramHome(t)
 	flat := func(name, entry string) {

@@ -77,14 +77,14 @@ func TestDeclarativeAgent(t *testing.T) {
 	}
 	ambit(0, token, "secret", "set", agent, "analytics_token")
 	if out, _ := ambit(0, "", "call", agent, "get_traffic_summary", "--input", `{"range":"last-7-days"}`); !strings.Contains(out, `"visits":12`) {
-		t.Errorf("got the output %s", out)
+		t.Errorf("after the credential is set, the call returns %s, want 12 visits", out)
 	}
 	if got := upstream.calls(); len(got) != 1 || got[0] != "GET api.example.com/v1/traffic?range=last-7-days  Bearer "+token {
-		t.Errorf("the server got the requests %q", got)
+		t.Errorf("the server got the requests %q, want one GET request with the token", got)
 	}
 	ambit(1, "", "call", agent, "get_traffic_summary", "--input", `{"range":"all of it"}`)
 
-	// From another process, a person approves the spending.
+	// A person approves the call that spends money. The approval comes from another process.
 	spend := []string{"call", agent, "increase_campaign_budget", "--json", "--input", `{"campaign":"c1","amount":10.50,"currency":"EUR","reason":"because it pays"}`}
 	ended := make(chan string)
 	go func() {
@@ -105,17 +105,17 @@ func TestDeclarativeAgent(t *testing.T) {
 	}
 	var shown bytes.Buffer
 	if err := json.Compact(&shown, waiting.Approvals[0].Arguments); err != nil || shown.String() != `{"amount":10.50,"campaign":"c1","currency":"EUR","reason":"because it pays"}` {
-		t.Errorf("the approval shows the arguments %s, %v", shown.String(), err)
+		t.Errorf("the approval shows the arguments %s (error %v), want the arguments of the call", shown.String(), err)
 	}
 	if n := len(upstream.calls()); n != 1 {
 		t.Errorf("the server got %d calls before the approval, want 1", n)
 	}
 	ambit(0, "", "approvals", "approve", waiting.Approvals[0].ID[:8])
 	if out := <-ended; !strings.Contains(out, `"is_error": false`) {
-		t.Errorf("got the output %s", out)
+		t.Errorf("the approved call returns %s, want a result without an error", out)
 	}
 	if got := upstream.calls(); len(got) != 2 || !strings.HasPrefix(got[1], `POST api.example.com/v1/campaigns/c1/budget-increases {"amount": 10.50, "currency": "EUR", "reason": "because it pays"} Bearer `) {
-		t.Errorf("the server got the requests %q", got)
+		t.Errorf("the server got the requests %q, want a POST request with the arguments", got)
 	}
 
 	ambit(0, "", "journal", "verify")

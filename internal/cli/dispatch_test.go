@@ -49,7 +49,8 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': ' '.join([i['tex
 	}
 	out, errOut := run(0, "flat@local", "hello")
 	if !strings.HasPrefix(out, "hello normal None ") || !strings.HasSuffix(out, "@local 44\n") || !strings.Contains(errOut, "[flat] thinking") {
-		t.Errorf("got stdout %q and stderr %q", out, errOut)
+		t.Errorf("ambit dispatch printed stdout %q and stderr %q, want the answer and the program's stderr",
+			out, errOut)
 	}
 	parent := "01234567-89ab-cdef-0123-456789abcdef"
 	out, _ = run(0, "flat", "hello", "--json", "--priority", "high", "--parent", parent)

@@ -107,7 +107,8 @@ func (t *terminal) runChecks(ctx context.Context, storeURL string) []doctorCheck
 		vault = bad("vault", err.Error(), failureOf(vaultFailure(err)).hint)
 	}
 	checks = append(checks, settings, t.examineStore(ctx, h, storeURL), vault)
-	if signIns, err := examineSignIns(h); err == nil { // "ambit agents" reports folders that cannot be read
+	// Ignore the error, because "ambit agents" reports folders that cannot be read.
+	if signIns, err := examineSignIns(h); err == nil {
 		checks = append(checks, signIns)
 	}
 	return checks

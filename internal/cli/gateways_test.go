@@ -172,11 +172,11 @@ func TestGateways(t *testing.T) {
 		}
 		release <- struct{}{}
 		if got := <-pondered; got != "sent this" {
-			t.Errorf("the call that was running at shutdown: %s", got)
+			t.Errorf("the call that was running at shutdown returned %s, want its answer", got)
 		}
 		first.waitForExit()
 		if got := callText(t.Context(), b, "send", "one more"); got != "sent one more" {
-			t.Errorf("through the second daemon: %s", got)
+			t.Errorf("a call through the second daemon returned %s, want its answer", got)
 		}
 		second.stop()
 

@@ -340,8 +340,9 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 	})
 }
 
-// completeServer replaces the last part of a server's id with the id, in the flag and in the grants. The manifest of an
-// agent that is not installed yet is unknown, so then the id comes from the catalogue.
+// completeServer replaces a shortened server id with the full id, both in --server and in the grants. The shortened id
+// is the last part of the full id. The manifest of an agent that is not installed yet is unknown, so then the id comes
+// from the catalogue.
 func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy.Grant) {
 	if a != nil {
 		f.server = serverNamed(t.home, a, f.server)

@@ -19,8 +19,8 @@ func newGuard(t *terminal) *cobra.Command {
 }
 
 const (
-	maxTried  = 4 << 20 // the size of a text that can be tested
-	maxTrials = 1000    // the number of findings that are shown
+	maxTried  = 4 << 20 // the maximum size of a text to test
+	maxTrials = 1000    // the maximum number of findings to show
 )
 
 var guardSides = []string{"argument", "result"}
@@ -33,8 +33,8 @@ type trial struct {
 	Column int          `json:"column"`
 	Action guard.Action `json:"action"`
 	Why    string       `json:"why"`
-	// Start contains at most the first four characters, and at most a quarter of the text that was found. It is empty for
-	// patterns.
+	// Start contains the first characters of the text that was found: at most four, and at most a quarter of the text.
+	// It is empty for patterns.
 	Start  string `json:"start,omitempty"`
 	Length int    `json:"length"`
 }

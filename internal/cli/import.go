@@ -30,7 +30,7 @@ import (
 type importFlags struct {
 	output       string
 	force, start bool
-	// asked is set if the user wrote --start.
+	// asked is set if the user typed --start.
 	asked bool
 	only  []string
 }
@@ -72,8 +72,8 @@ func (t *terminal) isClients(src string) bool {
 		slices.ContainsFunc(system.Configurations(), func(file string) bool { return sameFile(file, src) }))
 }
 
-// startImported makes an imported agent work: it asks for missing credentials, and locks every server that can be
-// started. The other servers are quarantined. Only trusted servers get everything that the manifest names.
+// startImported makes an imported agent work. It asks for missing credentials, locks every server that can be started,
+// and quarantines the other servers. Only servers from a trusted source get everything that the manifest names.
 func (t *terminal) startImported(ctx context.Context, path string, trusted bool, doc *lockDocument) error {
 	m, err := t.load(path, "")
 	if err != nil {
@@ -163,7 +163,8 @@ func (t *terminal) importAgent(ctx context.Context, src string, f importFlags) e
 	})
 }
 
-// importNotes prints what was guessed or left out. Guesses that the servers themselves will replace are not printed.
+// importNotes prints what was guessed or left out. If the servers were started, it omits guesses, because the servers'
+// own definitions replace them.
 func (t *terminal) importNotes(r *importer.Result, started bool) {
 	shown := 0
 	for _, n := range r.Notes {
@@ -183,7 +184,8 @@ func (t *terminal) importNotes(r *importer.Result, started bool) {
 	t.notef("imported %s as a %s manifest%s", diag.Printable(r.Source), r.Dialect, check)
 }
 
-// noteReaders explains what the servers were allowed to do, if one of them was refused and the file is not trusted yet.
+// noteReaders explains what the servers were allowed to do. It prints nothing if the source is trusted or if no server
+// was refused.
 func (t *terminal) noteReaders(output string, trusted bool, locked lockDocument) {
 	isRefused := func(s any) bool { _, ok := s.(proofReport); return ok }
 	if !trusted && slices.ContainsFunc(locked.Servers, isRefused) {

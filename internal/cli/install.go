@@ -24,7 +24,7 @@ import (
 type installFlags struct {
 	clients       []string
 	dryRun, force bool
-	yes, offline  bool // only for ambit install
+	yes, offline  bool // used only by ambit install
 	dev           development
 }
 

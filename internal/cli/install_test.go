@@ -33,6 +33,6 @@ func TestInstalledProgram(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, "home", "agents"))
 	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		t.Errorf("other users can look into the agents folder: %v, %v", info, err)
+		t.Errorf("other users can look into the agents folder, or Stat failed: %v, %v", info, err)
 	}
 }

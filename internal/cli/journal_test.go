@@ -242,7 +242,7 @@ func TestJournalVerifyNamesChangedRecord(t *testing.T) {
 	// In another home, the checkpoint does not belong to the journal.
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "other"))
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no store in ")
-	says(t, 0, []string{"whoami"}) // creates the root key, but no store
+	says(t, 0, []string{"whoami"}) // ambit whoami creates the root key, but no store
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no store in ")
 	says(t, 0, []string{"memory", "list", "gone@local"}) // creates the store
 	says(t, 1, []string{"journal", "verify", "--checkpoint", kept}, "not signed by this journal's key")

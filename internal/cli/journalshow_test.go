@@ -23,10 +23,11 @@ func TestJournalHeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first := strings.Fields(b.String())[0]; first != want {
-			t.Errorf("terminal %t: the output begins with %s, want %s", terminalOut, first, want)
+			t.Errorf("with stdout on a terminal = %t, the output begins with %s, want %s", terminalOut, first, want)
 		}
 		if hinted := strings.Contains(notes.String(), "journal show --call ID"); hinted != terminalOut {
-			t.Errorf("terminal %t: stderr is %q", terminalOut, notes.String())
+			t.Errorf("with stdout on a terminal = %t, stderr is %q; want a hint only on a terminal",
+				terminalOut, notes.String())
 		}
 	}
 }
@@ -43,7 +44,7 @@ func TestJournalShowsDecisionsOfPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[0], "approval_denied") || !strings.HasSuffix(lines[1], "decided by a person") {
-		t.Errorf("got the lines %q", lines)
+		t.Errorf("got the lines %q, want a marked line for the person's decision", lines)
 	}
 }
 

@@ -242,7 +242,7 @@ func firstText(r call.Result) string {
 	return ""
 }
 
-// acceptLearned shows what was learned, asks, and allows it.
+// acceptLearned shows the rights that the servers lacked. It allows them after the user has agreed.
 func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learnDocument, yes bool) error {
 	proposals := 0
 	for _, s := range doc.Servers {

@@ -34,7 +34,7 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 		if err != nil {
 			return nil, usage("", "cannot read standard input: %w", err)
 		}
-		m, _ := manifest.Parse(stdinName, src, o) // m lists the errors
+		m, _ := manifest.Parse(stdinName, src, o) // the caller reads the errors from m
 		return m, nil
 	}
 	asked := path

@@ -146,7 +146,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	}
 	r, err := l.Run(ctx)
 	if r != nil {
-		for i := range r.Servers { // an agent that runs also gets credentials from the environment
+		for i := range r.Servers { // a running agent also gets credentials from the environment
 			if lacks := r.Servers[i].Lacks; lacks != nil {
 				if _, found := lookup(lacks.Command.Arg); found {
 					r.Servers[i].Lacks = nil
@@ -161,7 +161,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		return t.notLocked(ctx, m, err, doc)
 	}
 	if f.imported {
-		return nil // the servers that work make a working agent
+		return nil // an imported agent works with the servers that could be locked
 	}
 	return verdict(r.Refused)
 }

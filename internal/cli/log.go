@@ -30,7 +30,7 @@ func logFlag(cmd *cobra.Command, format *string) {
 func (t *terminal) startLog(format string) error {
 	var err error
 	t.log, err = newLog(format, logWriter{func(line string) error {
-		_ = t.flush() // earlier output must appear first; if flush fails, Run reports the error
+		_ = t.flush() // earlier output must appear before the log; if flush fails, Run reports the error
 		_, err := io.WriteString(t.err, line)
 		return err
 	}})
@@ -47,9 +47,9 @@ func newLog(format string, to io.Writer) (*slog.Logger, error) {
 	return nil, usage("use text or json", "--log-format cannot be %q", format)
 }
 
-// seldom logs the same warning at most once in repeatInterval. Otherwise, a store that is down would fill the log, and
-// so would callers whose requests keep failing for the same reason. The attribute "repeated" counts the warnings that
-// were left out.
+// seldom logs the same warning at most once in repeatInterval. Without this limit, an unavailable store, or callers
+// whose requests keep failing for the same reason, would fill the log. The attribute "repeated" counts the warnings
+// that were left out.
 type seldom struct {
 	slog.Handler
 	mu   sync.Mutex

@@ -70,7 +70,7 @@ func startProvider(t *testing.T, program, ttl string) (issuer string) {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = provider.Wait() // fails if the context of the test ended the provider
+		_ = provider.Wait() // Wait fails if the end of the test killed the provider
 		if t.Failed() {
 			t.Logf("the provider wrote:\n%s", log.String())
 		}
@@ -198,7 +198,7 @@ func TestLoginAtARealProvider(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	if !regexp.MustCompile(`^open \S+/device and enter the code [A-Z]{4}-[A-Z]{4}\n`).MatchString(errOut) {
-		t.Errorf("got the message %s", errOut)
+		t.Errorf("got the message %s, want the address of the page and a code", errOut)
 	}
 	if _, out, _ := ambit(t, "secret", "list"); !strings.Contains(out, doc.Ref) {
 		t.Errorf("secret list: %s", out)
@@ -225,7 +225,7 @@ func TestLoginAtARealProvider(t *testing.T) {
 		}
 		seen[token] = true
 		if got := userinfo(t, issuer, token); got != http.StatusOK {
-			t.Errorf("the provider answers a renewed token with the status %d", got)
+			t.Errorf("the provider answers a renewed token with the status %d, want 200", got)
 		}
 	}
 	if kept, err := os.ReadFile(filepath.Join(home, "secrets")); err != nil || bytes.Contains(kept, []byte(tokens[0])) {
@@ -240,10 +240,10 @@ func TestLoginAtARealProvider(t *testing.T) {
 		t.Errorf("logout: %d %s", code, out)
 	}
 	if got := userinfo(t, issuer, strings.TrimSpace(last)); got != http.StatusUnauthorized {
-		t.Errorf("after logout, the provider answers the token with the status %d", got)
+		t.Errorf("after logout, the provider answers the token with the status %d, want 401", got)
 	}
 	if code, out, _ := ambit(t, "login", "token"); code != 1 || out != "" {
-		t.Errorf("ambit login token after logout: exit code %d: %s", code, out)
+		t.Errorf("after logout, ambit login token exits with %d, want 1 and no output: %s", code, out)
 	}
 }
 
@@ -271,6 +271,7 @@ func TestLoginRefusedAtARealProvider(t *testing.T) {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
 	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "user"); code != 1 || !strings.Contains(errOut, `the provider returned the error "invalid_client"`) {
-		t.Errorf("with an unknown client id: exit code %d: %s", code, errOut)
+		t.Errorf("with an unknown client id, ambit login exits with %d, want 1 and the provider's error: %s",
+			code, errOut)
 	}
 }

@@ -302,7 +302,7 @@ func openPage(page string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // the page was shown or not; the person sees the address in any case
+	go func() { _ = cmd.Wait() }() // ignore the exit code, because the user also sees the address
 	return nil
 }
 

@@ -164,7 +164,7 @@ func TestServerLoginAtARealProvider(t *testing.T) {
 	}
 	must(t, 1, "logout", agent, "there")
 	if code, out, errOut := signInTo(t, agent, "there"); code != 0 {
-		t.Errorf("signing in again: exit %d: %s%s", code, out, errOut)
+		t.Errorf("signing in again exits with %d, want 0: %s%s", code, out, errOut)
 	}
 }
 
@@ -205,6 +205,6 @@ func TestEndedSignIn(t *testing.T) {
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"doctor"}, strings.NewReader(""), &out, &errOut); code != 3 ||
 		!strings.Contains(out.String(), "✗ sign-ins: "+ended) {
-		t.Errorf("doctor exits with %d and does not report the ended sign-in: %s", code, out.String())
+		t.Errorf("ambit doctor exits with %d, want 3 and a report of the ended sign-in: %s", code, out.String())
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Users of Matrix agents know the program mcl-tools. If ambit is started under that name, it accepts the verbs and
-// flags of mcl-tools, and uses the same exit codes:
+// Users of Matrix agents know the program mcl-tools. If ambit is started as mcl-tools, it accepts the verbs and flags
+// of mcl-tools, and uses the same exit codes:
 //
 //	0  ok
 //	1  the manifest, a server or the call failed

@@ -30,8 +30,9 @@ func toolArgument(m *manifest.Manifest, args []string) (string, error) {
 		"name the tool, because %s has %s", diag.Quote(cmp.Or(a.Name, a.ID)), count(len(a.Tools), "tool"))
 }
 
-// serverNamed returns the alias of the server that a user names. A user can name a server by its alias, by its id in
-// the catalogue, or by the last part of either. If asked does not match exactly one server, serverNamed returns asked.
+// serverNamed returns the alias of the server that the parameter asked names. It can be the server's alias, the
+// server's id in the catalogue, or the last part of either. If asked does not match exactly one server, serverNamed
+// returns asked.
 func serverNamed(h home.Home, a *agent.Agent, asked string) string {
 	aliases := each(a.Servers, func(s agent.Server) string { return s.Alias })
 	for _, q := range a.Requirements {
@@ -99,7 +100,8 @@ func (t *terminal) readKeyNames(ctx context.Context, b *store.Store) {
 	}
 }
 
-// withKeyName returns a principal. If the principal is an API key, withKeyName adds the name of the key in parentheses.
+// withKeyName formats a principal for display. If the principal is an API key, the name of the key follows in
+// parentheses.
 func (t *terminal) withKeyName(principal string) string {
 	if name := t.keyNames[principal]; name != "" {
 		return principal + " (" + name + ")"

@@ -25,7 +25,8 @@ type neighbours struct {
 func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *neighbours {
 	folder := filepath.Dir(m.Path)
 	if alwaysManifest(filepath.Base(m.Path)) {
-		folder = filepath.Dir(folder) // this manifest has its own folder, so other agents are in sibling folders
+		// An agent.toml or findagent.json has its own folder, so other agents are in sibling folders.
+		folder = filepath.Dir(folder)
 	}
 	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*host.Agent{}}
 	n.options.Agents, n.options.Sole, n.options.Name, n.options.UnconfinedServers = n, false, "", nil
@@ -47,7 +48,7 @@ func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (
 }
 
 // find returns the named agent, and starts the agent if necessary. If the agent cannot be used, find returns a refusal,
-// even if another agent has the same name. The daemon does the same.
+// even if another agent has the same name. The daemon follows the same rule.
 func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

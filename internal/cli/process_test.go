@@ -23,9 +23,9 @@ type process struct {
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	more chan struct{} // receives a value when text is added to log
+	more chan struct{} // a channel that receives a value when text is added to log
 
-	ended chan struct{} // closed after the process has exited and err is set
+	ended chan struct{} // a channel that is closed after the process has exited and err is set
 	err   error
 }
 
@@ -50,7 +50,7 @@ func start(t *testing.T, args ...string) *process {
 		_ = p.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("the output of %v: %s", args, p.output())
+			t.Logf("ambit %v printed: %s", args, p.output())
 		}
 	})
 	var ready struct {
@@ -85,7 +85,7 @@ func (p *process) Write(text []byte) (int, error) {
 	defer p.mu.Unlock()
 	select {
 	case p.more <- struct{}{}:
-	default: // a wake-up is already pending
+	default: // the channel already contains a value
 	}
 	return p.log.Write(text)
 }

@@ -24,7 +24,7 @@ func TestBar(t *testing.T) {
 	}
 	term.notef("a line")
 	if got := shown(); got != "\r\x1b[Ka line\n" {
-		t.Errorf("the note is written as %q", got)
+		t.Errorf("the note is written as %q, want it after the code that clears the progress line", got)
 	}
 	term.bar.step("memory", "ready")
 	if got := shown(); !strings.Contains(got, "1 of 2 servers  memory: ready") {

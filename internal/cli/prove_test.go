@@ -110,7 +110,7 @@ func TestProveReferenceServers(t *testing.T) {
 				t.Helper()
 				var v verified
 				if got := verb(t, &v, "verify", "agent.json"); got != code || len(v.Servers) != 1 {
-					t.Fatalf("%s: verify exits with %d, want %d: %+v", what, got, code, v)
+					t.Fatalf("%s: ambit verify exits with %d, want %d: %+v", what, got, code, v)
 				}
 				return v
 			}
@@ -123,7 +123,7 @@ func TestProveReferenceServers(t *testing.T) {
 				t.Skipf("this test needs the npm registry: %+v", v)
 			}
 			if code != 1 || len(v.Servers) != 1 || !slices.Equal(v.Servers[0].Missing, ref.tools) {
-				t.Fatalf("lock exits with %d: %+v", code, v)
+				t.Fatalf("ambit lock exits with %d, want 1 and the missing tools: %+v", code, v)
 			}
 			ref.tools = v.Servers[0].Unexpected
 			ref.write(t)
@@ -134,7 +134,7 @@ func TestProveReferenceServers(t *testing.T) {
 				}
 			}
 			if code := verb(t, &locked, "lock", "agent.json"); code != 0 || len(locked.Servers) != 1 || len(locked.Servers[0].Tools) != len(ref.tools) {
-				t.Fatalf("lock exits with %d: %+v", code, locked)
+				t.Fatalf("ambit lock exits with %d, want 0 and one server with all tools: %+v", code, locked)
 			}
 			ref.digest = locked.Servers[0].Digest
 			v = verify("as locked", 0)
@@ -146,10 +146,10 @@ func TestProveReferenceServers(t *testing.T) {
 				IsError bool `json:"is_error"`
 			}
 			if code := verb(t, &result, "call", "agent.json", tt.tool, "--input", tt.input); code != 0 || result.IsError || len(result.Content) == 0 {
-				t.Errorf("call exits with %d: %+v", code, result)
+				t.Errorf("ambit call exits with %d, want 0 and a result: %+v", code, result)
 			}
 
-			// The manifest lists one tool fewer than the server, then one more.
+			// The manifest first lists one tool fewer than the server, and then one tool more.
 			less := ref
 			less.tools = ref.tools[1:]
 			if len(less.tools) == 0 {
@@ -177,10 +177,10 @@ func TestProveReferenceServers(t *testing.T) {
 			swapped.digest = "sha256:" + strings.Repeat("a", 64)
 			swapped.write(t)
 			if v = verify("another version and digest", 1); v.Servers[0].Error != "server_drifted" || v.Servers[0].Digest.Status != "mismatch" {
-				t.Errorf("another version and digest: %+v", v)
+				t.Errorf("ambit verify does not report another version and digest: %+v", v)
 			}
 
-			// One bit of a file in the package store is different.
+			// One bit of a file in the package store is changed.
 			ref.write(t)
 			file, restore := flip(t, filepath.Join(home, "packages"))
 			v = verify("tampered with", 1)
@@ -238,7 +238,7 @@ func TestProveShippedAgents(t *testing.T) {
 				t.Skipf("this test needs the npm registry: %+v", v)
 			}
 			if code != 0 || !v.OK {
-				t.Fatalf("verify exits with %d: %+v", code, v)
+				t.Fatalf("ambit verify exits with %d, want 0: %+v", code, v)
 			}
 			for _, s := range v.Servers {
 				if s.Digest.Status != "verified" {

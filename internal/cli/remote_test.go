@@ -123,7 +123,7 @@ func TestLoginReachesItsHosts(t *testing.T) {
 
 	// Without a sign-in for the agent's host, ambit sends no request.
 	if out := trusting(t, hosted, 3, "", "call", findagent, "whoami"); !strings.Contains(out, "credential_missing") || !strings.Contains(out, "ambit login --host "+strings.TrimPrefix(hosted.URL, "https://")) {
-		t.Errorf("got the output %s", out)
+		t.Errorf("without a sign-in, got the output %s, want credential_missing and the command that signs in", out)
 	}
 	if len(there.tokens()) != 0 {
 		t.Errorf("the server got %d tokens, want none", len(there.tokens()))
@@ -141,7 +141,7 @@ func TestLoginReachesItsHosts(t *testing.T) {
 	} {
 		for header := range there.tokens() {
 			if token := strings.TrimPrefix(header, "Bearer "); token == "" || strings.Contains(said, token) {
-				t.Errorf("%s prints a token, or sends none", what)
+				t.Errorf("%s prints a token, or sends a request without a token", what)
 			}
 		}
 		if strings.Contains(what, "a ") && !strings.Contains(said, "you are [secret:") {
@@ -181,23 +181,23 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	defer other.Close()
 	agent := hostedAt(t, server.URL+"/mcp", "api-key")
 	if out := trusting(t, server, 3, "", "call", agent, "whoami"); !strings.Contains(out, "credential_missing") || len(there.tokens()) != 0 {
-		t.Errorf("got the output %s", out)
+		t.Errorf("without a key, got the output %s, want credential_missing and no token sent", out)
 	}
 	trusting(t, server, 0, key, "secret", "set", agent, "FINDAGENT_TOKEN")
 	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
-		t.Errorf("got the output %s", out)
+		t.Errorf("with the key, got the output %s, want the redacted key", out)
 	}
-	// The same agent, but its manifest names another host.
+	// The key is not sent if the agent's manifest names another host.
 	moved := hostedAt(t, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), "api-key")
 	if out := trusting(t, other, 3, "", "call", moved, "whoami"); !strings.Contains(out, "credential_missing") || strings.Contains(out, key) {
-		t.Errorf("got the output %s", out)
+		t.Errorf("with a manifest for another host, got the output %s, want credential_missing", out)
 	}
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"whoami","arguments":{}}}` + "\n"
 	// The agent is reached at its URL, with --remote and without it.
 	for _, args := range [][]string{{"run", agent}, {"run", "--remote", agent}} {
 		if out := trusting(t, server, 0, hello, args...); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
-			t.Errorf("%q: got the output %s", args, out)
+			t.Errorf("ambit %q printed %s, want the redacted key", args, out)
 		}
 	}
 }
@@ -212,9 +212,9 @@ func TestHostedAgentWithoutActions(t *testing.T) {
 		"tools":[{"name":"whoami","description":"Says who you are.","annotations":{"readOnlyHint":true}}],
 		"example_prompts":["Who am I?"],"delivery":{"mcp":{"remote":{"url":"`+server.URL+`/mcp"}}}}`)
 	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are") {
-		t.Errorf("call: got the output %s", out)
+		t.Errorf("ambit call printed %s, want the answer of the server", out)
 	}
 	if out := trusting(t, server, 0, "", "inspect", agent); !strings.Contains(out, "127.0.0.1  (server remote)") {
-		t.Errorf("inspect: got the output %s", out)
+		t.Errorf("ambit inspect printed %s, want the host of the server", out)
 	}
 }

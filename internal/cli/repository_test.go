@@ -9,16 +9,17 @@ import (
 // of the repository.
 func TestRepositories(t *testing.T) {
 	for src, want := range map[string]string{
-		"https://example.com/a/b.git":  "b",
-		"git@example.com:a/b.git":      "b",
-		"ssh://git@example.com/b.git":  "b",
-		"file:///a/b.git":              "b",
-		"ext::sh -c evil.git":          "",
-		"--upload-pack=evil.git":       "",
-		"-c.git":                       "",
-		"http://example.com/b.git":     "",
-		"https://example.com/b":        "",
-		"https://example.com/...git":   "..", // this folder and the next two always exist, so nothing is cloned
+		"https://example.com/a/b.git": "b",
+		"git@example.com:a/b.git":     "b",
+		"ssh://git@example.com/b.git": "b",
+		"file:///a/b.git":             "b",
+		"ext::sh -c evil.git":         "",
+		"--upload-pack=evil.git":      "",
+		"-c.git":                      "",
+		"http://example.com/b.git":    "",
+		"https://example.com/b":       "",
+		// The folders for the next three addresses always exist, so ambit clones nothing.
+		"https://example.com/...git":   "..",
 		"https://example.com/..git":    ".",
 		"https://example.com/.git":     ".",
 		"https://example.com/a/..git/": "",

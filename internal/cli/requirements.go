@@ -47,7 +47,7 @@ type needReport struct {
 // scopeReport describes a scope that the agent requests.
 type scopeReport struct {
 	Scope string `json:"scope"`
-	// Granted is set if the policy allows every tool of the scope. It is not set for a scope without tools.
+	// Granted is set if the policy allows every tool of the scope. A scope without tools is never granted.
 	Granted bool     `json:"granted"`
 	Tools   []string `json:"tools"`
 	// Allowed lists the tools that the policy allows with any arguments. Depends lists the tools that the policy

@@ -115,7 +115,7 @@ func TestRunOverHTTP(t *testing.T) {
 	}
 	secret := strings.TrimSpace(string(key))
 	if status, body := post("Bearer " + secret); status != 200 || !strings.Contains(body, `"name":"ambit/demo"`) {
-		t.Errorf("with the key: status %d, body %s", status, body)
+		t.Errorf("with the key: got the status %d, want 200 and the name of the agent: %s", status, body)
 	}
 	for _, wrong := range []string{"", "Bearer ", "Bearer x" + secret, secret} {
 		if status, _ := post(wrong); status != http.StatusUnauthorized {

@@ -70,7 +70,7 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			i, err := strconv.Atoi(part)
 			if err != nil || i >= len(v) {
-				ts.Fatalf("there is no index %q in a list of %d items in %s", part, len(v), args[0])
+				ts.Fatalf("%q is not an index in a list of %d items: %s", part, len(v), args[0])
 			}
 			cur = v[i]
 		default:
@@ -78,6 +78,6 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	if got := fmt.Sprint(cur); (got == os.Expand(args[1], ts.Getenv)) == neg {
-		ts.Fatalf("%s has the value %s", args[0], got)
+		ts.Fatalf("unexpected value of %s in the JSON document: %s", args[0], got)
 	}
 }

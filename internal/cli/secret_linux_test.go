@@ -88,6 +88,6 @@ func TestSecretIsAskedHidden(t *testing.T) {
 	}
 	var list bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"secret", "list"}, strings.NewReader(""), &list, &errOut); code != 0 || !strings.Contains(list.String(), "token") {
-		t.Errorf("ambit secret list: exit code %d: %s", code, list.String())
+		t.Errorf("ambit secret list exits with %d, want 0 and the name of the secret: %s", code, list.String())
 	}
 }

@@ -180,7 +180,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 		closeQueue(ctx, queue, s.Grace)
 	})
 	defer func() {
-		stop() // cancels ctx, which closes the queue
+		stop() // stop cancels ctx, and the queue then closes
 		<-closed
 	}()
 	hosting.Turns = queue

@@ -168,8 +168,8 @@ func nothingToProve(m *manifest.Manifest) string {
 // development contains the values of the flags that can relax restrictions: --dev, --isolation and --unconfined.
 type development struct {
 	loopbackHTTP bool
-	isolation    isolationFlag // only for verbs that run programs
-	unconfined   []string      // only for verbs that start tool servers
+	isolation    isolationFlag // used only by verbs that run programs
+	unconfined   []string      // used only by verbs that start tool servers
 }
 
 func (d *development) flags(cmd *cobra.Command) {

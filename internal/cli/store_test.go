@@ -33,7 +33,7 @@ func TestAgentsWithoutDatabase(t *testing.T) {
 		t.Errorf("with the database: %s", out)
 	}
 	cluster.Kill()
-	// The daemon can use its last result for a second.
+	// For up to a second, the daemon can report the result of its previous check.
 	var out, stderr bytes.Buffer
 	code := 0
 	for deadline := time.Now().Add(time.Minute); code == 0 && time.Now().Before(deadline); {
@@ -42,7 +42,8 @@ func TestAgentsWithoutDatabase(t *testing.T) {
 		code = cli.Run(t.Context(), []string{"agents"}, strings.NewReader(""), &out, &stderr)
 	}
 	if code != 3 || strings.Contains(out.String(), "ready") || !strings.Contains(stderr.String(), "store is unavailable") {
-		t.Errorf("without the database: exit code %d, %s%s", code, out.String(), stderr.String())
+		t.Errorf("without the database, ambit agents exits with %d, want 3 and no ready agent: %s%s",
+			code, out.String(), stderr.String())
 	}
 	cluster.Start()
 	for deadline := time.Now().Add(time.Minute); code != 0 && time.Now().Before(deadline); {
@@ -94,16 +95,18 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				ambit("key", "new", "--all", "--name", "mine", "--store", full.String())
 				ambit("grant", "ada@example.com", "tool.mine", "--store", full.String())
 				if out, _ := ambit("grants"); strings.Contains(out, "tool.mine") != (tt.name == "without a password") {
-					t.Errorf("grants: got %s", out)
+					t.Errorf("ambit grants printed %s, want the grant only if the store's URL has no password", out)
 				}
 				out, says := ambit("key", "list", "--json")
 				if !strings.Contains(says, tt.says) || !strings.Contains(out, tt.keys) {
-					t.Errorf("got stderr %q and stdout %s", says, out)
+					t.Errorf("ambit key list printed stderr %q and stdout %s, which do not match the daemon's store",
+						says, out)
 				}
-				// doctor examines the store of the daemon, too. It may fail for other reasons.
+				// ambit doctor also examines the store of the daemon. Other checks of ambit doctor may fail on this
+				// machine.
 				checks, _ := exec.CommandContext(t.Context(), "ambit", "doctor", "--json").Output()
 				if !strings.Contains(string(checks), tt.doctor) || strings.Contains(string(checks), "canary") {
-					t.Errorf("doctor --json: got %s, want it to contain %q", checks, tt.doctor)
+					t.Errorf("ambit doctor --json printed %s, want %q in it", checks, tt.doctor)
 				}
 				for _, args := range [][]string{{"approvals"}, {"journal", "show"}, {"grants"}} {
 					if _, says := ambit(args...); !strings.Contains(says, d.url) {
@@ -117,13 +120,13 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				copied, err := exec.CommandContext(t.Context(), "ambit", "backup", "--plain", filepath.Join(t.TempDir(), "b")).
 					CombinedOutput()
 				if (err == nil) != (tt.name == "without a password") || !strings.Contains(string(copied), tt.says) {
-					t.Errorf("backup: got %v: %s", err, copied)
+					t.Errorf("ambit backup returned %v: %s", err, copied)
 				}
 				d.signal(os.Kill)
 				<-d.ended
-				// The store of a daemon that has exited is not used.
+				// After a daemon has exited, verbs no longer use the daemon's store.
 				if _, says := ambit("approvals"); strings.Contains(says, "daemon") {
-					t.Errorf("after the daemon has exited: %q", says)
+					t.Errorf("after the daemon has exited, ambit approvals still mentions the daemon: %q", says)
 				}
 			})
 		}
@@ -151,17 +154,17 @@ func TestRootOfASharedStore(t *testing.T) {
 			t.Fatal(says)
 		}
 		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is missing from this machine") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
-			t.Errorf("without a root key: exit code %d: %s", code, says)
+			t.Errorf("without a root key, ambit key list exits with %d, want 3 and a hint: %s", code, says)
 		}
 		if _, err := os.Stat(root("new")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a root key was created, or Stat failed: %v", err)
 		}
-		if says, code := ambit("new", "whoami"); code != 0 { // creates a root key
+		if says, code := ambit("new", "whoami"); code != 0 { // ambit whoami creates a root key
 			t.Fatal(says)
 		}
 		for _, verb := range []string{"key list", "journal verify", "journal checkpoint", "rotate root", "worker"} {
 			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "created with a different root key") || !strings.Contains(says, "hint: copy keys/root") {
-				t.Errorf("%s with a different root key: exit code %d: %s", verb, code, says)
+				t.Errorf("with a different root key, ambit %s exits with %d, want 3 and a hint: %s", verb, code, says)
 			}
 		}
 		text, err := os.ReadFile(root("first"))
@@ -170,7 +173,8 @@ func TestRootOfASharedStore(t *testing.T) {
 		}
 		for _, home := range []string{"new", "first"} {
 			if says, code := ambit(home, "journal", "verify", "--store", store); code != 0 || !strings.Contains(says, "intact") {
-				t.Errorf("home %s with the store's root key: exit code %d: %s", home, code, says)
+				t.Errorf("with the store's root key, ambit journal verify exits with %[2]d in the home %[1]s, want 0: %[3]s",
+					home, code, says)
 			}
 		}
 	})

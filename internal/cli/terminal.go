@@ -42,9 +42,9 @@ import (
 
 type terminal struct {
 	in     io.Reader
-	raw    io.Writer // stdout without a buffer, for protocols such as MCP
+	raw    io.Writer // stdout without a buffer, for verbs that speak a protocol such as MCP
 	out    *bufio.Writer
-	outMu  sync.Mutex // protects terminal.out, because other goroutines also write to it
+	outMu  sync.Mutex // the mutex of terminal.out, to which other goroutines also write
 	err    io.Writer
 	file   *os.File // stdout, or nil if stdout is not a file
 	json   bool
@@ -52,7 +52,7 @@ type terminal struct {
 	styled bool
 	width  int
 	cut    bool         // set if stdout is a terminal; lines are shortened to its width
-	bar    *bar         // shows the progress of servers; nil until first shown
+	bar    *bar         // the progress line of servers; nil until first shown
 	log    *slog.Logger // the log of a verb that keeps running, else nil
 	policy *policy.Live // the user's policy; nil until first used
 	home   home.Home    // the zero Home if no home was found and the verb does not need one
@@ -121,7 +121,7 @@ func (t *terminal) interactive() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// writesFile reports whether stdout is a regular file, which others may read later.
+// writesFile reports whether stdout is a regular file, which other users may read later.
 func (t *terminal) writesFile() bool {
 	if t.file == nil {
 		return false

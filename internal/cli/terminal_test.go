@@ -61,7 +61,7 @@ func TestDocumentsAreEscaped(t *testing.T) {
 			t.Errorf("text(%q): got\n%q, want\n%q", text, out.String(), want)
 		}
 		if noted := notes.Len() > 0; noted != strings.HasPrefix(text, "Hi") {
-			t.Errorf("text(%q): got the note %q", text, notes.String())
+			t.Errorf("text(%q): got the note %q, want a note only if escapes change the text", text, notes.String())
 		}
 	}
 }

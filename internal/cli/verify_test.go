@@ -45,7 +45,8 @@ func TestAddHints(t *testing.T) {
 			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
 			before := tt.proof.Refusal
 			if r := (&terminal{}).addHints([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
-				t.Errorf("got the message %q and the hint %q", r.Message, r.HintFor(""))
+				t.Errorf("got the message %q and the hint %q, want %q and %q",
+					r.Message, r.HintFor(""), tt.message, tt.hint)
 			}
 			if before.Message != "no" || before.Hint != hint {
 				t.Error("addHints changed the original refusal")

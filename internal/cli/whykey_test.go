@@ -41,11 +41,11 @@ func TestWhyForAKey(t *testing.T) {
 		{"a key in the group", 0, []string{"--as", staff}, "has the groups staff"},
 		{"a named principal in the group", 0, []string{"--as", "ada"}, "has the groups staff"},
 		{"a key without groups", 1, []string{"--as", plain}, ""},
-		{"other groups are supposed", 1, []string{"--as", staff, "--group", "guests"}, ""},
-		{"a token is supposed", 1, []string{"--as", staff, "--issuer", "https://login.example.com"}, ""},
+		{"a supposed group", 1, []string{"--as", staff, "--group", "guests"}, ""},
+		{"a supposed token", 1, []string{"--as", staff, "--issuer", "https://login.example.com"}, ""},
 		{"the name of a key", 1, []string{"--as", "ci"}, "--as " + staff},
 		{"two keys with different groups", 2, []string{"--as", "eve"}, "several API keys"},
-		{"nobody that is known", 1, []string{"--as", "bob"}, ""},
+		{"an unknown principal", 1, []string{"--as", "bob"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, says := exitsWith(t, tt.code, append([]string{"why", one, "one"}, tt.args...)...)

@@ -93,7 +93,7 @@ func TestWorker(t *testing.T) {
 			t.Error(out)
 		}
 		if !strings.Contains(p.output(), "msg=thinking agent=echo") {
-			t.Errorf("the output of the worker is %q", p.output())
+			t.Errorf("the output of the worker is %q, want the program's stderr in it", p.output())
 		}
 		p.stop()
 	})
@@ -107,7 +107,7 @@ func TestWorkerAgents(t *testing.T) {
 		h.program("echo", "off", "answer(i['text'])")
 		t.Setenv("COVENANT_HOME", "")
 		p := h.worker("--agents", filepath.Join(h.dir, "agents"))
-		t.Setenv("COVENANT_HOME", h.dir) // only for the process that dispatches
+		t.Setenv("COVENANT_HOME", h.dir) // set only for the process that dispatches
 		if out, _ := h.dispatch(0, "echo", "hello", "--json"); !strings.Contains(out, `"text": "hello"`) {
 			t.Error(out)
 		}
@@ -158,7 +158,7 @@ func TestWorkersOfADaemon(t *testing.T) {
 		t.Setenv("PATH", bareFolder(t)) // no bubblewrap
 		d := startDaemon(t, "--store", url)
 		if !strings.Contains(d.output(), "dispatches are left to workers") {
-			t.Errorf("the output of the daemon is %q", d.output())
+			t.Errorf("the output of the daemon is %q, want a warning that dispatches are left to workers", d.output())
 		}
 		if status, text := d.ask("POST", "/api/v1/intents", `{"agent":"echo","text":"at once"}`); status != http.StatusOK || !strings.Contains(text, `"at once"`) {
 			t.Errorf("%d %s", status, text)
@@ -176,7 +176,8 @@ func TestWorkersOfADaemon(t *testing.T) {
 			}
 		}
 		if !strings.Contains(text, `"later"`) || strings.Count(p.output(), "msg=thinking agent=echo") != 2 {
-			t.Errorf("got %s; the output of the worker is %q", text, p.output())
+			t.Errorf("the daemon returned %s, want the answer to the second intent; the worker's output is %q",
+				text, p.output())
 		}
 	})
 }
