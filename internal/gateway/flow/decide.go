@@ -61,9 +61,10 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.m.prune(now)
-	v := Verdict{Untrusted: len(s.m.blocks) > 0, Strict: strict || s.strict(now)}
-	if !v.Untrusted && !v.Strict {
-		return v
+	forgot := s.strict(now)
+	v := Verdict{Untrusted: len(s.m.blocks) > 0, Strict: strict || forgot}
+	if !v.Untrusted && !forgot {
+		return v // no text has reached the agents, so none can steer them
 	}
 	d := &decision{Session: s, tool: t, strict: v.Strict, steps: maxSteps}
 	for i := range leaves {
