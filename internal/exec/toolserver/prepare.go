@@ -60,6 +60,8 @@ type plan struct {
 	warnings []string
 	// greeting is how much longer the server may take to answer a greeting.
 	greeting time.Duration
+	// scripts lists the dependencies whose install scripts did not run.
+	scripts []string
 	// lacking reports whether a runtime, a setting or access to the package is missing on this machine.
 	lacking bool
 }
@@ -102,7 +104,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 		return l, s.packageRefusal(l, err)
 	}
 	l.argv, l.file, l.visible, l.hidden, l.env = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays, p.Env
-	l.digest.Actual, l.digest.Status = p.Digest, Verified
+	l.digest.Actual, l.digest.Status, l.scripts = p.Digest, Verified, p.ScriptsNotRun()
 	l.digest.Uncovered = p.Uncovered(s.wantedPackage().Tree != "")
 	return l, nil
 }
@@ -129,7 +131,7 @@ func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unk
 		return s.packageRefusal(l, err)
 	}
 	l.argv, l.file, l.visible, l.hidden = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays
-	l.digest.Actual = p.Digest
+	l.digest.Actual, l.scripts = p.Digest, p.ScriptsNotRun()
 	return nil
 }
 
@@ -147,7 +149,7 @@ func (s *server) preparePackage(ctx context.Context, l *plan) error {
 		return s.packageRefusal(l, err)
 	}
 	l.argv, l.visible, l.hidden, l.env = p.Argv(s.spec.Args), p.Dir, p.Strays, p.Env
-	l.digest.Actual, l.digest.Status = p.Digest, Verified
+	l.digest.Actual, l.digest.Status, l.scripts = p.Digest, Verified, p.ScriptsNotRun()
 	lacks := p.Lacks(s.spec.Args, func(name string) bool {
 		return slices.ContainsFunc(s.spec.Env, func(v agent.Setting) bool { return v.Name == name })
 	})

@@ -1,6 +1,7 @@
 package toolserver
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -23,5 +24,22 @@ func TestScriptsOfALockFile(t *testing.T) {
 	refusal, ok := errors.AsType[*call.Refusal](err)
 	if !ok || !strings.Contains(refusal.Error(), "install scripts of evil") || !strings.Contains(refusal.Hint, "--allow-scripts evil") {
 		t.Errorf("got %v, want a refusal of the scripts", err)
+	}
+}
+
+// A package can fail to start because ambit does not run install scripts. The hint names the command that runs them.
+func TestHintAtScriptsNotRun(t *testing.T) {
+	r := newRig(t)
+	r.o.Servers = []Spec{{
+		Server: agent.Server{Alias: "one", Transport: agent.Stdio, Args: []string{"sh", "-c", "exit 1"}},
+		Package: func(context.Context, pack.Want, pack.Progress) (*pack.Package, error) {
+			return &pack.Package{Kind: pack.NPM, Dependencies: []byte(`{"node_modules/native": {"hasInstallScript": true}}`)}, nil
+		},
+	}}
+	m := Start(t.Context(), &agent.Agent{ID: "id"}, r.o)
+	defer m.Close()
+	refusal := m.Proofs()[0].Refusal
+	if refusal == nil || !strings.HasSuffix(refusal.HintFor("agent.json"), "run: ambit lock --allow-scripts native agent.json") {
+		t.Errorf("got %v, want a hint with the command that runs the scripts", refusal)
 	}
 }

@@ -211,6 +211,12 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 			"server %s did not answer initialize within %v", s.alias, s.options.greetTimeout)
 	case err != nil && !drifted(err) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.alias, s.options.startTimeout)
+	case errors.Is(err, mcpwire.ErrClosed) && len(l.scripts) > 0:
+		r := call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.alias, err).Again()
+		names := strings.Join(l.scripts, ",")
+		r.Hint = "ambit did not run the install scripts of " + names + "; if the server needs them and you trust them, run"
+		r.Command = diag.Command{Verb: "lock --allow-scripts " + diag.ShellWord(names)}
+		err = r
 	}
 	return conn, proc, doubts, err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,10 +227,16 @@ func TestInstallScripts(t *testing.T) {
 	if made(plain, name) || made(plain, dep) {
 		t.Error("an install script ran although none was allowed")
 	}
+	if got, want := plain.ScriptsNotRun(), []string{name, dep}; !slices.Equal(got, want) {
+		t.Errorf("scripts that did not run: got %q, want %q", got, want)
+	}
 	p, err := s.Fetch(ctx, ref, Want{Digest: plain.Digest, Scripts: []string{dep}}, nil)
 	check(t, err)
 	if made(p, name) || !made(p, dep) || p.Tree == plain.Tree || len(p.Scripts) != 1 {
 		t.Errorf("the allowed install script did not run, or another script ran: %+v", p)
+	}
+	if got, want := p.ScriptsNotRun(), []string{name}; !slices.Equal(got, want) {
+		t.Errorf("scripts that did not run: got %q, want %q", got, want)
 	}
 	// Child processes of npm get options that override the .npmrc of their folder.
 	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined,"+noGit+",--no-warnings" {

@@ -2,7 +2,9 @@ package pack
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -132,6 +134,23 @@ func anyNamed(deps map[string]npmDependency, name string) bool {
 		}
 	}
 	return false
+}
+
+// ScriptsNotRun returns the names of the dependencies whose install scripts did not run. A package that needs such a
+// script, for example to build a native module, does not start.
+func (p *Package) ScriptsNotRun() (names []string) {
+	var deps map[string]npmDependency
+	if p.Kind != NPM || json.Unmarshal(p.Dependencies, &deps) != nil {
+		return nil
+	}
+	for key, d := range deps {
+		name := cmp.Or(d.Name, key[strings.LastIndex(key, "node_modules/")+len("node_modules/"):])
+		if d.HasInstallScript && !slices.Contains(p.Scripts, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // canonical returns the canonical form (RFC 8785) of a JSON value.
