@@ -98,7 +98,8 @@ func (g *Gateway) timeout(p *inflight) time.Duration {
 	return timeout
 }
 
-// guarded returns a copy of the call. In the copy, messages to the client are checked and count as text of the server.
+// guarded returns a copy of the call for the binding. Messages that the server sends to the client during the copied
+// call pass the guardrails and count as text of the server.
 func (g *Gateway) guarded(ctx context.Context, p *inflight) *call.Call {
 	copied := *p.Call
 	notify, client := g.hear(p)

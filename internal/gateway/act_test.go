@@ -26,7 +26,7 @@ func TestTimeout(t *testing.T) {
 		{name: "a wall-clock limit does not apply to a server", bounds: bounds, tool: agent.Tool{Binding: agent.OnServer{}}, want: 30 * time.Second},
 		{name: "the caller can shorten the timeout", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, asked: time.Second, want: time.Second},
 		{name: "the caller cannot lengthen the timeout", tool: agent.Tool{Timeout: 500 * time.Millisecond}, asked: time.Hour, want: 500 * time.Millisecond},
-		{name: "a wall-clock limit near overflow", bounds: &agent.Resources{WallClock: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: maxTimeout + sandboxTime},
+		{name: "a wall-clock limit that almost overflows a duration", bounds: &agent.Resources{WallClock: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: maxTimeout + sandboxTime},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := &Gateway{agent: &agent.Agent{Resources: tt.bounds}}

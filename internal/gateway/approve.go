@@ -93,7 +93,7 @@ func (p *inflight) dropUnseenMeta() {
 		switch {
 		case name == "progressToken" || name == protocol+"logLevel":
 			kept = append(kept, slices.Concat([]byte(strconv.Quote(name)+":"), value))
-		case !strings.HasPrefix(name, protocol): // the others describe the client, and ambit sends its own
+		case !strings.HasPrefix(name, protocol): // with this prefix, ambit sends its own members
 			dropped = true
 		}
 	})

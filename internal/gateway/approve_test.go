@@ -247,7 +247,7 @@ func TestElicitation(t *testing.T) {
 		w := newWorld()
 		g := New(careful(), Options{Binding: w, Store: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Minute, TrustElicitation: tt.trust}})
 		if !tt.trust {
-			g.options.Approvals.TTL = 20 * time.Millisecond // the call can only expire
+			g.options.Approvals.TTL = 20 * time.Millisecond // nobody answers, so the approval must expire
 		}
 		client := &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: person{tt.answer}}
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", Client: client})
@@ -282,7 +282,7 @@ func TestApprovedCallsCarryNoMeta(t *testing.T) {
 			Client: &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: &yes{}},
 		})
 		if err != nil || len(*got) != 1 || (*got)[0] != tt.want {
-			t.Errorf("%+v: the server got %v: %v", tt, *got, err)
+			t.Errorf("%+v: the server got the _meta %v, error %v", tt, *got, err)
 		}
 		if last, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1}); err != nil || last[0].Detail != tt.detail {
 			t.Errorf("%+v: the journal has %+v: %v", tt, last, err)
@@ -300,11 +300,11 @@ func TestOperatorRequiresApproval(t *testing.T) {
 		{"no rule", "do_write", guard.ApprovalRules{}, false},
 		{"the tool", "do_write", guard.ApprovalRules{Tools: []string{"do_write"}}, true},
 		{"another tool", "do_write", guard.ApprovalRules{Tools: []string{"do_read"}}, false},
-		{"a tool that reads", "do_read", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
-		{"an effect of the agent", "do_write", guard.ApprovalRules{Agents: []string{"theirs"}}, true},
-		{"a read of the agent", "do_read", guard.ApprovalRules{Agents: []string{"theirs"}}, false},
-		{"another agent", "do_write", guard.ApprovalRules{Agents: []string{"mine"}}, false},
-		{"the manifest's own rule stays", "do_asked", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
+		{"a tool that reads, and a rule for it", "do_read", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
+		{"a tool with effects, and a rule for its agent", "do_write", guard.ApprovalRules{Agents: []string{"theirs"}}, true},
+		{"a tool that reads, and a rule for its agent", "do_read", guard.ApprovalRules{Agents: []string{"theirs"}}, false},
+		{"a rule for another agent", "do_write", guard.ApprovalRules{Agents: []string{"mine"}}, false},
+		{"the manifest requires approval, and the rule names another tool", "do_asked", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
 	} {
 		got := &metaLog{}
 		g := New(careful(), Options{

@@ -40,10 +40,10 @@ func TestClosed(t *testing.T) {
 	}
 	for _, tool := range []string{"pay", "wipe"} {
 		if _, err := closed.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
-			t.Errorf("the closed gateway answered %v", err)
+			t.Errorf("the closed gateway returned %v, want server_unavailable", err)
 		}
 		if _, err := refuse(use(tool)); codeOf(err) != call.ServerUnavailable {
-			t.Errorf("the refused call ended with %v", err)
+			t.Errorf("the refused call ended with %v, want server_unavailable", err)
 		}
 	}
 	if _, err := refuse(use("nosuch")); codeOf(err) != call.UnknownTool {
@@ -58,12 +58,12 @@ func TestClosed(t *testing.T) {
 	}
 	entries, err := o.Store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 5 {
-		t.Errorf("the journal has %+v, %v", entries, err)
+		t.Errorf("the journal has %+v, %v; want five records", entries, err)
 	}
 	once := use("pay")
 	once.IdempotencyKey = "once"
 	if _, err := g.Call(t.Context(), once); err != nil {
-		t.Errorf("refused calls used up the limits: %v", err)
+		t.Errorf("the first call that is not refused ended with %v; the refused calls must not count toward its limits", err)
 	}
 	once = use("pay")
 	once.IdempotencyKey = "once"
@@ -83,9 +83,9 @@ func TestClosedGatewayRedactsSecrets(t *testing.T) {
 	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
 	entries, bad := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if bad != nil || len(entries) != 1 {
-		t.Fatalf("the journal has %+v, %v", entries, bad)
+		t.Fatalf("the journal has %+v, %v; want one record", entries, bad)
 	}
 	if outcome := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(outcome, token) || !strings.Contains(outcome, "bad token [secret:") {
-		t.Errorf("the refusal and its record are %s", outcome)
+		t.Errorf("the refusal and its record are %s; want the secret redacted", outcome)
 	}
 }

@@ -36,8 +36,8 @@ type Flow struct {
 	memories *flow.Memories
 
 	mu sync.Mutex
-	// until contains the rows that this process wrote into the table flow_reads: for each principal, the end of the row's
-	// lifetime.
+	// until maps each principal to the end of the lifetime of its row in the table flow_reads. It contains only rows
+	// that this process wrote.
 	until map[string]time.Time
 	tools map[*agent.Tool]*flow.Tool
 }
@@ -195,9 +195,9 @@ func originLines(v *flow.Verdict) (lines []string) {
 	return lines
 }
 
-// markRead records in the store that the principal reads text: before the first read, and later each time the row is
-// about to expire. Other processes, and this process after a restart, do not have the text, so they must at least know
-// that there is some.
+// markRead records in the store that the principal reads text: before the first read, and again each time the row is
+// about to expire. Other processes do not have the text, and neither does this process after a restart. They must at
+// least know that the principal has read some.
 func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !g.traceable(p.tool) {
 		return nil
@@ -208,7 +208,8 @@ func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return nil
 }
 
-// markReader stores that the principal reads text. The text arrives within the given time and counts from then on.
+// markReader stores that the principal reads text. The text arrives within the given time, and counts against the
+// principal's calls from then on.
 func (g *Gateway) markReader(ctx context.Context, principal string, within time.Duration) error {
 	f, now := g.options.Flow, time.Now()
 	needed := now.Add(within + f.memories.Window())

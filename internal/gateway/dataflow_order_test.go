@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// scripted is a desk that runs a function while it opens a page.
+// scripted is a [desk] that calls a function while it opens a page.
 type scripted struct {
 	*desk
 	open func(c *call.Call)
@@ -27,14 +27,14 @@ func (s *scripted) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.R
 	return s.desk.Act(ctx, t, c)
 }
 
-// hearing is a client that answers every request of a server.
+// hearing is a client that answers every request from a server.
 type hearing struct{ call.Asker }
 
 func (hearing) Ask(context.Context, string, jsontext.Value) (jsontext.Value, error) {
 	return jsontext.Value(`{"action":"decline"}`), nil
 }
 
-// The order of calls, sessions and processes does not hide that a value comes from text.
+// A value from an untrusted page is noticed in whatever order calls, sessions and processes read it and use it.
 func TestNoWayAroundByOrder(t *testing.T) {
 	type setting struct {
 		b       *store.Store

@@ -66,7 +66,7 @@ func TestFleet(t *testing.T) {
 				spent.Add(spent, big.NewRat(337, 100))
 			}
 		}
-		if spent.FloatString(2) != "97.73" { // 29 calls; a 30th would make 101.10
+		if spent.FloatString(2) != "97.73" { // 29 calls fit; a 30th would bring the total to 101.10
 			t.Errorf("spent %s of 100.00", spent.FloatString(2))
 		}
 

@@ -56,7 +56,7 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	start := time.Now()
 	var found inflight
-	held := *f // a copy, because redaction changes the params
+	held := *f // a copy, because redaction changes the params in place
 	answer, err := g.forward(ctx, &held, &found)
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.noted(), answer, err)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// shelf is a server with resources that no manifest declares. It records the params of the requests it gets.
+// shelf is a server with resources that no manifest declares. It records the params of the requests that it gets.
 type shelf struct {
 	absent
 	asked []string
@@ -81,7 +81,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// A policy that forbids a path forbids it in every request that reaches a server, in every dialect.
+// A policy that forbids a path forbids it in every request to a server, in manifests of every dialect.
 func TestForwardPassesTheGate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.cedar")
 	rules := `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };
@@ -139,7 +139,7 @@ permit (principal, action, resource in Server::"s");`
 			})
 			_, err := g.Forward(t.Context(), &call.Forward{Server: tt.server, Method: tt.method, Params: jsontext.Value(tt.params), Principal: "me"})
 			if want := map[bool]call.Code{false: call.PolicyDenied}[tt.allowed]; codeOf(err) != want || (len(s.asked) > 0) != tt.allowed {
-				t.Errorf("%s of %s on %s, %s: got %v, and the server got %q", dialect, tt.method, tt.server, tt.params, err, s.asked)
+				t.Errorf("%s: the request %s to the server %s with %s ended with %v, and the server got %q", dialect, tt.method, tt.server, tt.params, err, s.asked)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ forbid (principal, action, resource) when { context has skill };`
 		name  string
 		skill call.Allowlist
 		want  call.Code
-		used  int // prompts that count toward the quota
+		used  int // these prompts count toward the quota
 	}{
 		{"open", nil, "", 1},
 		{"open", noTools{}, call.PolicyDenied, 0},
@@ -235,7 +235,7 @@ func (k *keptRequest) Forward(_ context.Context, f *call.Forward) (jsontext.Valu
 	return jsontext.Value(`{}`), nil
 }
 
-// A request that is repeated passes the gate again, under the rules that apply then, and is recorded.
+// Before a request is repeated, it passes the gate again and is recorded again. The rules in force at that time apply.
 func TestRepeatedRequestPassesTheGate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.cedar")
 	write := func(rules string) {
@@ -261,7 +261,7 @@ func TestRepeatedRequestPassesTheGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancel() // the request is over
+	cancel() // the request itself has ended
 	again := func(want call.Code) {
 		t.Helper()
 		if err := k.last.Again(t.Context()); codeOf(err) != want {

@@ -39,7 +39,7 @@ func testAgent(t *testing.T) *agent.Agent {
 	return m.Agent()
 }
 
-// recorder is a binding that records the calls and the deadline it gets.
+// recorder is a binding that records its calls and the deadline of the last call.
 type recorder struct {
 	calls    []string
 	deadline time.Duration
@@ -61,14 +61,14 @@ func TestCall(t *testing.T) {
 	tests := []struct {
 		name, tool, args string
 		skill            call.Allowlist
-		code             call.Code // empty: the call is carried out
+		code             call.Code // empty if the call is allowed
 		stage            string
 	}{
 		{"by name", "read", `{"path":"a"}`, nil, "", ""},
 		{"no arguments", "read", ``, nil, "", ""},
 		{"by URI", "matrix://tool/mcp/fs/read@1.0.0", `{}`, nil, "", ""},
 		{"by digest", "matrix://tool/mcp/fs/read@" + digest, `{}`, nil, "", ""},
-		{"by full name", "db_list", `{}`, nil, "", ""},
+		{"by the name with its server", "db_list", `{}`, nil, "", ""},
 
 		{"unpinned", "matrix://tool/mcp/fs/read", `{}`, nil, call.UnpinnedTool, "resolve"},
 		{"latest", "matrix://tool/mcp/fs/read@latest", `{}`, nil, call.UnpinnedTool, "resolve"},

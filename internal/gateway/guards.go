@@ -184,7 +184,7 @@ func (w *guards) answer(
 	if stopped != nil || len(found) == 0 || w.rules.OnInjection != agent.InjectionRedact {
 		return clean, stopped
 	}
-	return w.scan(ctx, clean, note) // a marker can end a text that now looks like a secret
+	return w.scan(ctx, clean, note) // a marker can complete a text so that it looks like a secret
 }
 
 // redact removes secrets from a refusal, because a refusal can quote a server. If results with injections are redacted or

@@ -22,8 +22,7 @@ var leaked = "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
 // held is a credential in no known format. ambit finds it only because it is stored.
 const held = "correct horse battery staple"
 
-// mouth is a binding that answers with the text in the field says. It records the arguments that it
-// gets.
+// mouth is a binding that answers each call with the text in its field says. It records the arguments of the calls.
 type mouth struct {
 	heard string
 	says  string
@@ -67,8 +66,8 @@ func TestGuards(t *testing.T) {
 		rails            agent.Guardrails
 		operator         guard.Operator
 		code             call.Code
-		heard, outcome   string // what the binding and the caller get; empty: not checked
-		detail           string // the detail in the journal record; empty: not checked
+		heard, outcome   string // what the binding and the caller get; not checked if empty
+		detail           string // the detail in the journal record; not checked if empty
 	}{
 		{name: "clean", args: `{"n":1}`, says: fine, heard: `{"n":1}`, outcome: fine},
 		{name: "schema", args: `{"n":"x"}`, says: fine, code: call.InputInvalid},
@@ -212,7 +211,8 @@ func TestNothingIsSaidUnscanned(t *testing.T) {
 	saysOnly(t, agent.Guardrails{}, leaked, `{"message":"it is [secret:github-pat]"}`)
 }
 
-// TestPersonalDataOfServers checks the same for personal data, which is redacted only if the guardrails say so.
+// TestPersonalDataOfServers checks the same messages for personal data, which is redacted only if the guardrails say
+// so.
 func TestPersonalDataOfServers(t *testing.T) {
 	rails := agent.Guardrails{PII: []string{"phone"}}
 	saysOnly(t, rails, "+49 30 901820", `{"message":"it is +49 30 901820"}`)

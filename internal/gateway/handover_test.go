@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// handOver makes a new key sign the journal from now on, as if another process had rotated the root key.
+// handOver replaces the key that signs the journal, as if another process had rotated the root key.
 func handOver(t *testing.T, b *store.Store, db state.DB) {
 	t.Helper()
 	_, next, err := ed25519.GenerateKey(nil)
@@ -119,8 +119,8 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 	}
 }
 
-// TestKeyIsNotWaitedForAfterRotation checks that a repeated call does not wait for the earlier call with the same
-// idempotency key. This process cannot recover the earlier call.
+// TestKeyIsNotWaitedForAfterRotation checks that a repeated call does not wait for an earlier unfinished call with the
+// same idempotency key, because this process cannot recover the earlier call.
 func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	db := statetest.Open(t)
 	b := open(t, db)

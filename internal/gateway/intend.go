@@ -89,7 +89,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 					return errors.Join(err, errStopped)
 				}
 			}
-			if p.Continues == "" { // a continued call was already charged when it began
+			if p.Continues == "" { // a continued call was already charged when its first round was sent
 				if stopped, err = limit.Take(tx, g.meter(p)); err != nil || stopped != nil {
 					return errors.Join(err, errStopped)
 				}
@@ -135,7 +135,7 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	}
 	e, err := g.findEarlier(tx, p)
 	if err == nil && e == nil {
-		e = &earlierCall{} // the earlier call has just been deleted
+		e = &earlierCall{} // the earlier call was deleted a moment ago
 	}
 	return e, err
 }

@@ -170,7 +170,7 @@ func testKill(t *testing.T, storeURL string) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	// PostgreSQL may take a moment to see that a client has died.
+	// PostgreSQL may need a moment to notice that a client has died.
 	g := New(spender(), Options{Binding: outside{file}, Store: b})
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if err := g.Recover(t.Context()); err != nil {
@@ -293,7 +293,7 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 	}
 	for id := range answered {
 		if d := decisions[id]; len(d) != 1 || d[0] != journal.Allow {
-			t.Errorf("call %s was answered, but the journal has %v", id, d)
+			t.Errorf("call %s was answered, but the journal has the decisions %v; want one allow", id, d)
 		}
 	}
 	report, err := b.Journal.Verify(t.Context(), journal.Check{})
@@ -303,7 +303,7 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 	if open := underWay(t, b); open != 0 {
 		t.Errorf("%d calls are still unfinished after recovery", open)
 	}
-	t.Logf("%d workers killed; %d calls sent, %d answered, %d unknown, %s spent of %s, %d records",
+	t.Logf("killed %d workers; %d calls sent, %d answered, %d unknown; spent %s of %s; %d journal records",
 		kills, len(sent), len(answered), unknown, spent.FloatString(2), dayCap, report.Records)
 	if len(sent) == 0 || unknown == 0 {
 		t.Error("the test proves nothing: no call was sent, or no worker was killed during a call")

@@ -27,7 +27,7 @@ const (
 	envStage  = "AMBIT_TEST_KILL_AT"
 	envTool   = "AMBIT_TEST_KILL_TOOL"
 	envWho    = "AMBIT_TEST_KILL_WHO"
-	beforeOut = "answer" // after record, before the answer is returned
+	beforeOut = "answer" // beforeOut is after the stage that records the call, and before the answer is returned
 )
 
 // dieAt makes one call and kills its own process when the stage with the given index begins. It takes an index
@@ -98,11 +98,11 @@ func TestKillAtEveryStage(t *testing.T) {
 				t.Run(at+"/"+tool, func(t *testing.T) {
 					k := killed{t: t, at: strconv.Itoa(i), tool: tool, who: fmt.Sprintf("%s-%d", tool, i), place: place, home: h}
 					switch {
-					case i <= intended: // nothing was stored or sent
+					case i <= intended: // nothing was stored or sent before the process died
 						k.leaves(0, nil, "made")
 					case at == beforeOut:
 						k.leaves(1, []journal.Decision{journal.Allow}, "replayed")
-					case tool == "repeat": // recovery sends it again with the same key
+					case tool == "repeat": // recovery sends the call again with the same key
 						k.leaves(1+min(1, max(0, i-acted)), []journal.Decision{journal.Allow}, "replayed")
 					default:
 						k.leaves(min(1, i-acted), []journal.Decision{journal.Unknown}, "refused")
@@ -116,7 +116,7 @@ func TestKillAtEveryStage(t *testing.T) {
 type killed struct {
 	t               *testing.T
 	at, tool, place string
-	who             string // the principal, different in each test because the tests share a database
+	who             string // the principal; it is different in each test, because the tests share a database
 	home            home.Home
 }
 

@@ -112,7 +112,7 @@ func newGateway(t testing.TB, w call.Binding) *Gateway {
 	return New(behaviorAgent(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 }
 
-// kept describes the calls, keys and journal records in the store.
+// kept describes the calls, keys and journal records that are in the store.
 func kept(t testing.TB, g *Gateway) string {
 	t.Helper()
 	var rows []string
@@ -159,7 +159,7 @@ func kept(t testing.TB, g *Gateway) string {
 func TestLifecycle(t *testing.T) {
 	tests := []struct {
 		tool, key, args string
-		code            call.Code // empty: the call is answered
+		code            call.Code // empty if the call is answered
 		stage           string
 		effect          call.Effect
 		kept            string
@@ -211,8 +211,8 @@ func TestKeys(t *testing.T) {
 	const same, other = `{"a":1,"b":[2]}`, `{"a":1.0,"b":[2]}`
 	tests := []struct {
 		name, first, second string // tools
-		args                string // of the second call
-		principal           string // of the second call
+		args                string // arguments of the second call
+		principal           string // principal of the second call
 		code                call.Code
 		replayed            bool
 	}{
@@ -327,7 +327,7 @@ func TestSettle(t *testing.T) {
 	for _, tt := range []struct {
 		done bool
 		kept string
-		sent int // calls sent after a second call with the same key
+		sent int // number of calls sent after a second call with the same key
 	}{
 		{true, "key done, leaf unknown, leaf allow", 1},
 		{false, "leaf unknown, leaf deny", 2},
@@ -395,8 +395,8 @@ func TestRecordedLater(t *testing.T) {
 	g.Close()
 }
 
-// TestNothingDoneRecordedLater checks that a call without effect can be repeated once its outcome is recorded.
-// Recording it releases the call's idempotency key, and the call no longer counts towards its limits.
+// TestNothingDoneRecordedLater checks that a call without an effect can be repeated after its outcome was recorded. The
+// record releases the call's idempotency key, and the call no longer counts toward its limits.
 func TestNothingDoneRecordedLater(t *testing.T) {
 	g := newGateway(t, absent{})
 	broken := &brokenStore{DB: g.store.DB, writes: 1}
@@ -409,7 +409,7 @@ func TestNothingDoneRecordedLater(t *testing.T) {
 		t.Fatalf("the call ended with %+v", r)
 	}
 	broken.repair()
-	if err := pay(); codeOf(err) != call.ServerUnavailable { // this call waits for the first
+	if err := pay(); codeOf(err) != call.ServerUnavailable { // the repeated call waits until the first call is recorded
 		t.Errorf("the repeated call ended with %v", err)
 	}
 	if got := kept(t, g); got != "leaf deny, leaf deny" {
@@ -423,7 +423,7 @@ func TestNothingDoneRecordedLater(t *testing.T) {
 func TestStoreFails(t *testing.T) {
 	tests := []struct {
 		tool   string
-		writes int // number of writes that succeed
+		writes int // how many writes succeed before the store fails
 		code   call.Code
 		effect call.Effect
 		sent   int

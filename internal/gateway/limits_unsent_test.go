@@ -60,7 +60,7 @@ func TestSentCounts(t *testing.T) {
 				ended <- err
 			}()
 			select {
-			case err := <-ended: // the call was not sent
+			case err := <-ended: // the call ended before it was sent
 				return err
 			case <-arrived:
 				cancel()
@@ -153,7 +153,7 @@ func TestGivenBack(t *testing.T) {
 				_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":50}`), Principal: "me", Continues: continues})
 				return codeOf(err)
 			}
-			if tt.continues != "" { // the first round was charged
+			if tt.continues != "" { // make two first rounds, which are charged
 				g.options.Binding = newWorld()
 				pay("")
 				pay("")

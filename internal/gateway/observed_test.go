@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// observing is a binding whose server contacts a host and is refused others.
+// observing is a binding whose server contacts one host and is refused others.
 type observing struct{ err error }
 
 const githubToken = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -29,7 +29,8 @@ func (o observing) Act(context.Context, *agent.Tool, *call.Call) (call.Result, e
 	}}, o.err
 }
 
-// A call's record lists what the server contacted and was refused, even if the call failed. It contains no secret.
+// A call's record lists the hosts that the server contacted and the rights that it lacked, even if the call failed. It
+// contains no secret.
 func TestRecordOfWhatWasObserved(t *testing.T) {
 	for _, err := range []error{nil, errors.New("the server ended")} {
 		g := newGateway(t, observing{err})
@@ -42,7 +43,7 @@ func TestRecordOfWhatWasObserved(t *testing.T) {
 		if !reflect.DeepEqual(e.Contacted, []string{"a.test:443"}) || e.Omitted != 3 || len(e.Refused) != 2 ||
 			e.Refused[0] != (journal.Denial{Kind: "connect", What: "10.0.0.1:5432", Private: true}) ||
 			!strings.HasPrefix(e.Refused[1].What, "/tmp/") || strings.Contains(e.Refused[1].What, githubToken) {
-			t.Errorf("with the error %v, got %+v", err, e.Record)
+			t.Errorf("the record of a call with the error %v is %+v", err, e.Record)
 		}
 	}
 }

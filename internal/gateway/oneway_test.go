@@ -38,11 +38,11 @@ func (s *server) Forward(_ context.Context, f *call.Forward) (jsontext.Value, er
 	return s.answer, s.stopped
 }
 
-// Ambiguous answers are refused.
+// Answers that parsers can read in several ways are refused.
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		result call.Result
-		plain  bool // the tool declares no schema
+		plain  bool // set if the tool declares no schema
 		code   call.Code
 	}{
 		"clean":              {result: call.Result{Raw: jsontext.Value(fine)}},
@@ -50,7 +50,7 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 		"escaped":            {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"isErr\u006fr":false}`), IsError: true}, code: call.OutputInvalid},
 		"another case":       {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"iserror":false}`), IsError: true}, code: call.OutputInvalid},
 		"two structures":     {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true},"structuredContent":{}}`)}, code: call.OutputInvalid},
-		"complete and incomplete": {
+		"a result that is both complete and incomplete": {
 			result: call.Result{Raw: jsontext.Value(`{"resultType":"complete","resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage"}}}`)},
 			plain:  true, code: call.OutputInvalid,
 		},
@@ -81,8 +81,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// A forwarded request is refused if its params or its answer are ambiguous. Ambiguous notifications and requests
-// from a server are refused too.
+// A forwarded request is refused if its params or its answer are ambiguous, that is, if parsers can read them in
+// several ways. Ambiguous notifications and requests from a server are refused too.
 func TestForwardIsReadInOneWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		params, answer string
@@ -158,7 +158,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 				t.Errorf("the call ended with %v", err)
 			}
 			close(s.wait)
-			g.Close() // the late answer is recorded
+			g.Close() // wait until the late answer is recorded
 			_, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
 			check("the call", err)
 			_, err = g.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Params: jsontext.Value(`{"uri":"a"}`), Principal: "me"})
@@ -195,12 +195,12 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 	}
 }
 
-// hinted is an error with a hint of its own.
+// hinted is an error that has a hint of its own.
 type hinted struct{ error }
 
 func (hinted) Hint() string { return "fix it" }
 
-// If the known secrets cannot be read, errors are withheld.
+// If the known secrets cannot be read, the messages of errors are withheld.
 func TestRefusalsWithoutAVault(t *testing.T) {
 	broken := errors.New("the vault cannot be opened")
 	if hint := hintOf(errors.Join(broken, hinted{broken})); hint != "fix it" {
@@ -230,7 +230,7 @@ func TestUnaskedAnswersAreNotApproved(t *testing.T) {
 	if list, err := approval.List(t.Context(), g.store, time.Now()); err != nil || len(list) != 0 {
 		t.Errorf("an approval is pending: %+v, %v", list, err)
 	}
-	// If the server requested a response, the response belongs to a call that was already approved.
+	// If the server requested a response, the response belongs to a call that a person has already approved.
 	asked := *unasked
 	asked.ID, asked.Continues = "", NewID()
 	if _, err := g.Call(t.Context(), &asked); err != nil {

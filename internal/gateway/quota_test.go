@@ -27,7 +27,7 @@ func TestQuotaCoversAllGateways(t *testing.T) {
 		// Calls that the gate refuses do not count towards the quota. Calls to Why do not count
 		// either.
 		if err := make(one, "do_shell", "ada@local"); err == nil {
-			t.Fatal("a denied side effect passed")
+			t.Fatal("a call with a denied side effect was allowed")
 		}
 		for range 5 {
 			if ok, reasons := one.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(`{}`), Principal: "ada@local"}); !ok {

@@ -59,7 +59,7 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	return g.store.DB.Write(ctx, func(tx state.Tx) error {
 		if p.wasUnknown {
 			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
-				return errors.Join(err, errStopped) // a person has already settled the call
+				return errors.Join(err, errStopped) // a person has already settled the call, so its row is gone
 			}
 		}
 		if p.intended {
@@ -158,7 +158,7 @@ func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.Decision = DecisionOf(p.result.IsError, stopped)
 	if stopped != nil {
 		r.Code, r.Stage = string(stopped.Code), stopped.Stage
-		// The notes say why the gateway doubted the call, which its refusal may not repeat.
+		// The notes say why the gateway doubted the call. The refusal does not always repeat this.
 		r.Effect, r.Detail = string(stopped.Effect), strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")
 		return
 	}
@@ -219,8 +219,8 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 			_, err = tx.Exec(keepAnswer, sealed, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		// Give back the charge only if the call was not sent, because a call that was sent counts toward the limits. A
-		// continued call was already charged when it began.
+		// Give back the charge only if the call was not sent, because every call that was sent counts toward the
+		// limits. The charge of a continued call stays, because its first round was sent.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
@@ -228,7 +228,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.EffectDone:
-		// The call was carried out, but its answer was withheld.
+		// The tool carried out the call, but the gateway withheld the answer.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
 			_, err = tx.Exec(keepAnswer, nil, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}

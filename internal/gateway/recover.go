@@ -164,7 +164,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.store.Keys.OpenKept(o.purpose(), sealed)
-	if err != nil || len(g.options.Participants) > 0 { // the queue of intents retries its calls itself
+	if err != nil || len(g.options.Participants) > 0 { // the queue of intents itself retries its calls
 		return giveUp(ctx, g.store, o)
 	}
 	draft := o.draft(g.store)

@@ -21,8 +21,8 @@ import (
 // TestRecover ends a process with an unfinished call. It then checks how another process recovers the call.
 func TestRecover(t *testing.T) {
 	tests := []struct {
-		tool, digest string // digest belongs to the agent that the recovering process serves
-		crashes      int    // how many processes crash before one recovers the call
+		tool, digest string // the digest of the manifest that the recovering process serves
+		crashes      int    // how many processes crash before a process recovers the call
 		absent       bool   // the server is unreachable when the call is resent
 		sent         int
 		kept         string
@@ -67,9 +67,9 @@ func TestRecover(t *testing.T) {
 				}
 				g := next(tt.digest)
 				if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
-					t.Fatalf("the call of a running process was taken over: sent %d times, %v", w.count(), err)
+					t.Fatalf("another process took over the call of a running process: sent %d times, %v", w.count(), err)
 				}
-				if err := first.DB.Close(); err != nil { // to other processes the owner looks dead now
+				if err := first.DB.Close(); err != nil { // from now on, the owner looks dead to other processes
 					t.Fatal(err)
 				}
 				for range tt.crashes - 1 {
@@ -92,7 +92,7 @@ func TestRecover(t *testing.T) {
 					t.Errorf("the store has: %s\nwant: %s", got, tt.kept)
 				}
 				if w.count() != tt.sent {
-					t.Errorf("sent %d times, want %d", w.count(), tt.sent)
+					t.Errorf("the call was sent %d times, want %d", w.count(), tt.sent)
 				}
 			})
 		})
@@ -103,7 +103,7 @@ func TestRecover(t *testing.T) {
 type absent struct{}
 
 func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	return call.Result{}, call.Unsent(call.Refuse(stageAct, call.ServerUnavailable, "the server is not there"))
+	return call.Result{}, call.Unsent(call.Refuse(stageAct, call.ServerUnavailable, "the server cannot be reached"))
 }
 
 // orphaned stores an unfinished call to an idempotent tool. The owner of the call is a dead process. The call
@@ -182,7 +182,7 @@ func TestResendRecordedLater(t *testing.T) {
 	g := newGateway(t, newWorld())
 	defer g.Close()
 	orphaned(t, g)
-	broken := &brokenStore{DB: g.store.DB, writes: 1} // only the write that takes the call over succeeds
+	broken := &brokenStore{DB: g.store.DB, writes: 1} // only the write that takes over the call succeeds
 	g.store.DB = broken
 	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {
 		t.Fatalf("the store has: %s, %v", kept(t, g), err)
@@ -219,7 +219,7 @@ func TestResendNotSentLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(away.release)
-	g.Close() // waits for the late refusal
+	g.Close() // wait for the late refusal
 	if got := kept(t, g); got != "call unknown, leaf unknown" {
 		t.Errorf("the store has: %s", got)
 	}

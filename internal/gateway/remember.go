@@ -40,8 +40,8 @@ func keyPurpose(p *inflight) string { return "idempotency " + nameOf(p.tool) }
 // earlierCall is an earlier call with the same idempotency key.
 type earlierCall struct {
 	call  string
-	same  bool   // whether the tool and arguments are the same as in the new call
-	done  bool   // whether it was carried out
+	same  bool   // whether the tool and the arguments are the same as in the new call
+	done  bool   // whether the earlier call was carried out
 	sent  []byte // the sealed answer, or nil if unknown
 	state string // the state of the earlier call; not used if done is true
 	owner string
@@ -125,7 +125,7 @@ func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCal
 		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
 			"call %s with the same idempotency key was carried out, but its answer is unknown", e.call)
 	case e.done:
-		if stopped = markRead(g, ctx, p); stopped == nil { // the caller may read the earlier answer for the first time
+		if stopped = markRead(g, ctx, p); stopped == nil { // this caller may get the earlier answer for the first time
 			stopped = g.replay(p, e)
 		}
 		return false, stopped

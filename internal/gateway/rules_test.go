@@ -65,7 +65,7 @@ func TestRevokedOnTheWay(t *testing.T) {
 		}
 		if c := last[0].Capabilities; c == nil || !slices.Equal(c.Required, []string{"tool.a"}) || !slices.Equal(c.Optional, []string{"tool.b"}) ||
 			!slices.Equal(c.Held, []string{"tool.a"}) || last[0].By != "owner@local" || last[0].Principal != "me@local" {
-			t.Errorf("the record is %+v with the capabilities %+v", last[0], c)
+			t.Errorf("the journal has %+v with the capabilities %+v", last[0], c)
 		}
 		rules.happens = func() {
 			if _, err := grants.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil {

@@ -43,7 +43,7 @@ func TestPendingIsBounded(t *testing.T) {
 			_, err := Ask(t.Context(), b, question(id, principal, at))
 			return err
 		}
-		if err := ask("long ago", "me", now.Add(-2*time.Hour)); err != nil { // expired, so it does not count
+		if err := ask("long ago", "me", now.Add(-2*time.Hour)); err != nil { // an expired question does not count
 			t.Fatal(err)
 		}
 		for i := range maxPending {
@@ -82,7 +82,7 @@ func TestPendingBytesAreBounded(t *testing.T) {
 			return err
 		}
 		const half = maxPendingBytes/2 - 512
-		if err := ask("long ago", "me", now.Add(-2*time.Hour), 512); err != nil { // expired, so it does not count
+		if err := ask("long ago", "me", now.Add(-2*time.Hour), 512); err != nil { // an expired question does not count
 			t.Fatal(err)
 		}
 		for _, id := range []string{"first", "second"} {
@@ -117,7 +117,7 @@ func TestPendingBytesAreBounded(t *testing.T) {
 		same := question("second again", "me", now)
 		same.Arguments = json.RawMessage(`{"id":"second` + strings.Repeat("x", half) + `"}`)
 		if q, err := Ask(t.Context(), b, same); err != nil || q.ID != "second" || q.State != Approved {
-			t.Errorf("the approved call got %+v, %v", q, err)
+			t.Errorf("asking again about an approved call returned %+v, %v; want the approved question", q, err)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestCountingDecryptsNothing(t *testing.T) {
 		}
 		other := &store.Store{DB: b.DB, Keys: keys, Journal: b.Journal}
 		if list, err := Waiting(t.Context(), other, now); err != nil || len(list) != 1 || list[0].ID != "q" || list[0].sealed != nil || list[0].Arguments != nil {
-			t.Errorf("the pending questions are %+v, %v", list, err)
+			t.Errorf("Waiting returned %+v, %v; want one question without arguments", list, err)
 		}
 		if q, err := Look(t.Context(), other, "q"); err != nil || q.State != Pending || q.sealed != nil || q.Arguments != nil {
 			t.Errorf("the question is %+v, %v", q, err)
@@ -196,7 +196,8 @@ func TestForget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []int{2, 2, 2, 0} { // one of the six questions lost only its arguments
+		// Forget deletes five questions, and the arguments of a sixth.
+		for i, want := range []int{2, 2, 2, 0} {
 			if n, err := Forget(t.Context(), b, now, 2); err != nil || n != want {
 				t.Errorf("batch %d changed %d questions, want %d: %v", i+1, n, want, err)
 			}

@@ -57,7 +57,7 @@ func TestOnlyWhatDidNothingMayBeRepeated(t *testing.T) {
 		{call.Uncertain("act", call.ServerUnavailable, "x").Again(), false},
 	} {
 		if tt.refusal.Retryable != tt.retryable {
-			t.Errorf("got the refusal %+v", tt.refusal)
+			t.Errorf("the refusal %+v has the wrong Retryable", tt.refusal)
 		}
 	}
 }

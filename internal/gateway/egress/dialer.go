@@ -51,7 +51,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, fmt.Errorf("the address to dial has no port: %w", err)
 	}
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a network that can be dialled", diag.Quote(network))
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "the network must be tcp, tcp4 or tcp6, not %s", diag.Quote(network))
 	}
 	if _, err := netip.ParseAddr(host); err == nil && !(d.switches.LoopbackHTTP && IsLoopback(host)) {
 		_, err := Host(host)

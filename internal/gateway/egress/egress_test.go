@@ -332,16 +332,16 @@ func TestEffects(t *testing.T) {
 		effect       call.Effect
 		unsent       bool
 	}{
-		{"read, cut off", "GET", agent.Read, "https://example.com/", call.ServerUnavailable, call.NoEffect, false},
-		{"write by a method that reads, cut off", "GET", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"unknown side effect, cut off", "HEAD", "", "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"read by a method that writes, cut off", "POST", agent.Read, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"write, cut off", "POST", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"delete, cut off", "DELETE", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"write, connection refused", "POST", agent.Write, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
-		{"read, connection refused", "GET", agent.Read, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
-		{"write, no certificate for that name", "POST", agent.Write, "https://wrong.test/", call.ServerUnavailable, call.NoEffect, true},
-		{"read, not allowed", "GET", agent.Read, "http://example.com/", call.HostNotAllowed, call.NoEffect, true},
+		{"a read that is cut off", "GET", agent.Read, "https://example.com/", call.ServerUnavailable, call.NoEffect, false},
+		{"a write with a GET request that is cut off", "GET", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"a tool of an unknown class, with a request that is cut off", "HEAD", "", "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"a read with a POST request that is cut off", "POST", agent.Read, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"a write that is cut off", "POST", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"a DELETE request that is cut off", "DELETE", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"a write to a closed port", "POST", agent.Write, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"a read from a closed port", "GET", agent.Read, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"a write to a server with a certificate for another name", "POST", agent.Write, "https://wrong.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"a read from a host that is not allowed", "GET", agent.Read, "http://example.com/", call.HostNotAllowed, call.NoEffect, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			u, err := url.Parse(tt.address)
@@ -384,7 +384,7 @@ func TestTimeouts(t *testing.T) {
 		_, err := New(sw).Do(req)
 		r := wantCode(t, err, call.TimedOut, tt.effect)
 		if cancelled := tt.end == context.Canceled; strings.Contains(r.Message, "cancelled") != cancelled {
-			t.Errorf("%s that ends with %v: got message %q", tt.method, tt.end, r.Message)
+			t.Errorf("%s request cancelled with %v: got message %q", tt.method, tt.end, r.Message)
 		}
 	}
 }
@@ -425,7 +425,7 @@ func TestLoopbackHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, _ := io.ReadAll(resp.Body); string(body) != "here" {
-		t.Errorf("got body %q, want here", body)
+		t.Errorf("got body %q, want \"here\"", body)
 	}
 	// The switch allows http to this machine. It does not allow other names that resolve to this
 	// machine, or plain http to other hosts.

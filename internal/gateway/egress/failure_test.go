@@ -82,7 +82,7 @@ func TestDialGivesUp(t *testing.T) {
 		return nil, context.Canceled
 	}
 	if _, err := d.DialContext(ctx, "tcp", "example.com:443"); !errors.Is(err, context.Canceled) || tries != 1 {
-		t.Errorf("got %d tries and error %v, want one try and %v", tries, err, context.Canceled)
+		t.Errorf("the dialer tried %d addresses and returned %v, want one address and %v", tries, err, context.Canceled)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestBadCertificates(t *testing.T) {
 	} {
 		r := failure(req, call.Refuse, "could not be reached", bad)
 		if r.Code != call.ServerUnavailable || !strings.Contains(r.Message, want) || strings.Contains(r.Error(), "canary") {
-			t.Errorf("%v: got %v, want %q in it and no quote", bad, r, want)
+			t.Errorf("%v: got the refusal %v; want it to contain %q and not to quote the certificate", bad, r, want)
 		}
 	}
 }

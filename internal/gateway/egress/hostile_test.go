@@ -179,7 +179,7 @@ func TestSwapSendsOnce(t *testing.T) {
 	policy, trusted := swapping(t, sw)
 	proxy, _ := proxied(t, NewDialer(sw), policy)
 	client := through(trusted, proxy)
-	client.Transport.(*http.Transport).DisableKeepAlives = false // use one tunnel, and therefore one connection to the host
+	client.Transport.(*http.Transport).DisableKeepAlives = false // all requests use one tunnel, and therefore one connection to the host
 	defer client.CloseIdleConnections()
 	for _, want := range []int{http.StatusOK, http.StatusBadGateway} {
 		req := request(t, "https://api.example.com/", "")
@@ -204,7 +204,7 @@ func TestSwapCutAnswers(t *testing.T) {
 	proxy, _ := proxied(t, NewDialer(sw), policy)
 	resp, err := through(trusted, proxy).Do(request(t, "https://api.example.com/", ""))
 	if err != nil {
-		return // the error came before the answer
+		return // the client noticed the error before the answer began
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil {

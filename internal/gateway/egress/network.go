@@ -89,7 +89,7 @@ type Network struct {
 
 	slots chan struct{} // holds one element for each open connection
 	bytes atomic.Int64  // total number of bytes sent and received
-	links sync.Map      // the links that carry data, as keys of type *Link
+	links sync.Map      // the links that carry data; the keys have the type *Link
 }
 
 const (
@@ -319,7 +319,7 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 	if len(l.swaps) > 0 {
 		return l.intercept(ctx, program, from)
 	}
-	if from == program { // another protocol, or TLS: the first bytes show which
+	if from == program { // the first bytes show whether the program speaks TLS or another protocol
 		from = &named{program: program, host: l.host}
 	}
 	var wg sync.WaitGroup
@@ -333,7 +333,8 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 	return nil
 }
 
-// copy copies data in one direction. It then closes both connections, unless only this direction has ended.
+// copy copies data in one direction. If only this direction has ended, it leaves the other direction open. Otherwise it
+// closes both connections.
 func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 	limitIdle := func() {
 		end := time.Now().Add(idleTime)
@@ -379,7 +380,8 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 	}
 }
 
-// stream copies data from one connection to another: read takes some bytes, and write passes them on.
+// stream copies data from one connection to another. The method read takes some bytes from the first connection, and
+// write sends them to the second.
 type stream interface {
 	read() (int, error)
 	write(size int) error
@@ -390,7 +392,7 @@ const bufferSize = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// buffered is a stream through a buffer.
+// buffered is a stream that copies through a buffer in memory.
 type buffered struct {
 	from io.Reader
 	to   io.Writer
@@ -443,7 +445,7 @@ type named struct {
 	program net.Conn
 	host    string
 	checked bool
-	rest    io.Reader // what was read for the check
+	rest    io.Reader // the bytes that Read has used for the check, followed by all later bytes
 }
 
 const tlsHandshake = 22

@@ -66,7 +66,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// carried returns both ends of a link, and a channel that is closed when the link has ended.
+// carried returns both ends of a link, and a channel that is closed when the link ends.
 func carried(t *testing.T, p Policy) (n *Network, program, host net.Conn, ended chan struct{}) {
 	program, inside := net.Pipe()
 	up, host := net.Pipe()
@@ -91,7 +91,8 @@ type halves struct{ net.Conn }
 
 func (halves) CloseWrite() error { return nil }
 
-// An idle connection of a long-running program stays open until a peer closes it. That of another program is closed.
+// An idle connection of a long-running program stays open until a peer closes it. An idle connection of any other
+// program is closed.
 func TestIdle(t *testing.T) {
 	for _, long := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -78,9 +78,9 @@ func TestChangesAreSentOnce(t *testing.T) {
 	}
 }
 
-// refusing starts an HTTP/2 server that refuses each request. A real server might have carried out
-// the request. From the third request on, the server closes the connection. refusing returns the
-// switches for that server and the number of requests.
+// refusing starts an HTTP/2 server that refuses every request in a way that lets a client retry it, although a real
+// server might have carried the request out. From the third request on, the server closes the connection. refusing
+// returns the switches for that server and the number of requests.
 func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches, *atomic.Int32) {
 	t.Helper()
 	s, sw := server(t, nil)

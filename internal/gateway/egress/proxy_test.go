@@ -99,8 +99,8 @@ func TestProxyRefuses(t *testing.T) {
 	}{
 		{"no network", "CONNECT example.com:443 HTTP/1.1", Policy{}, call.HostNotAllowed},
 		{"unlisted", "CONNECT other.test:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
-		{"a name that ends alike", "CONNECT badexample.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
-		{"capitals and a final dot", "CONNECT OTHER.Test.:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
+		{"a name with a listed name as its ending", "CONNECT badexample.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
+		{"capital letters and a final dot", "CONNECT OTHER.Test.:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
 		{"an empty list", "CONNECT example.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist}, call.HostNotAllowed},
 		{"an address", "CONNECT 93.184.215.14:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"decimal", "CONNECT 2130706433:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
@@ -116,15 +116,15 @@ func TestProxyRefuses(t *testing.T) {
 		{"an address with a dot", "CONNECT 127.0.0.1.:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"a user", "CONNECT user@example.com:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"another port", "CONNECT example.com:22 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
-		{"a port spelled otherwise", "CONNECT example.com:022 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
+		{"a port with a leading zero", "CONNECT example.com:022 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"no port", "CONNECT example.com HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"plain http", "GET http://example.com/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"https without a tunnel", "GET https://example.com/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.HostNotAllowed},
 		{"the proxy itself", "GET / HTTP/1.1\r\nHost: proxy", Policy{Mode: ModeFull}, call.HostNotAllowed},
-		{"a listed name that leads inside", "CONNECT example.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.AddressBlocked},
-		{"everything, but not inside", "CONNECT example.com:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
-		{"plain http inside", "GET http://example.com:" + port + "/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.HostNotAllowed},
-		{"an address, everything allowed", "CONNECT 127.0.0.1:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
+		{"a listed name with a loopback address", "CONNECT example.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.AddressBlocked},
+		{"full network access does not include loopback addresses", "CONNECT example.com:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
+		{"plain http to a loopback address", "GET http://example.com:" + port + "/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.HostNotAllowed},
+		{"a loopback address with full network access", "CONNECT 127.0.0.1:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			proxy, decisions := proxied(t, d, tt.policy)
@@ -238,7 +238,7 @@ func TestProxyEnds(t *testing.T) {
 	}
 }
 
-// TestProxyBounds: the proxy limits the number of connections of a sandbox. A connection counts before it has sent
+// TestProxyBounds: the proxy limits the number of connections of a sandbox. A connection counts even before it has sent
 // CONNECT.
 func TestProxyBounds(t *testing.T) {
 	_, sw := server(t, nil)

@@ -398,7 +398,7 @@ type maskingReader struct {
 	find Finder
 
 	buf   []byte
-	held  []byte // bytes that are not masked yet, and before them some that are
+	held  []byte // bytes that are not masked yet, preceded by some that are
 	past  int    // how many of the held bytes are already masked; a match can begin in them
 	ready []byte // already masked
 	err   error

@@ -11,7 +11,7 @@ import (
 // Basic authentication. It changes no other header.
 func FuzzFill(f *testing.F) {
 	const placeholder = "ambit-placeholder-1"
-	const value = "s3cret-" + placeholder // a placeholder in an inserted secret stays
+	const value = "s3cret-" + placeholder // a placeholder inside the inserted secret stays
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	for _, header := range []string{
 		"", placeholder, "Bearer " + placeholder, "basic " + placeholder, "Basic !", "Basic", "x" + placeholder,

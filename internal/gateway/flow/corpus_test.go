@@ -164,9 +164,9 @@ func traceFiles(t *testing.T, path string) (files []string) {
 	return files
 }
 
-// change is applied to a suite before it is measured.
+// change is applied to a suite before the suite is measured.
 type change struct {
-	neutral bool // tools have neutral names
+	neutral bool // replaces the names of tools with neutral names
 	strict  bool
 }
 
@@ -251,7 +251,7 @@ func run(tools map[string]*Tool, steps []step, c change, say func(string, ...any
 	return p
 }
 
-// half selects half of the traces.
+// half selects one half of the traces.
 func half(first bool) func(string) bool {
 	return func(id string) bool {
 		var seed [32]byte

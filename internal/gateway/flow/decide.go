@@ -41,15 +41,15 @@ type Verdict struct {
 	Findings []Finding
 }
 
-// The limits of one decision.
+// These limits bound the work of one decision.
 const (
 	maxSteps    = 20_000
 	maxHits     = 64
 	maxFindings = 8
-	near        = 30 // tokens between a value and a verb
+	near        = 30 // the maximum number of tokens between a value and a verb
 	nearID      = 8
 	nearTime    = 15
-	windowSize  = 6 // tokens of a quotation
+	windowSize  = 6 // the minimum number of tokens in a quotation
 	maxPhrase   = 12
 	maxShown    = 200
 )
@@ -180,9 +180,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 }
 
-// meant reports whether a verb near a short number refers to the number. In English, the text must also name an
-// identifier or the tool's object. The names of objects are known only in English, so in other languages the verb is
-// enough.
+// meant reports whether a verb near a short number refers to that number. English text must also name an identifier or
+// the tool's object. We list such names only in English, so in other languages the verb is enough.
 func (d *decision) meant(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish, verb := false, false
@@ -197,8 +196,8 @@ func (d *decision) meant(h *hit) bool {
 	return verb && !inEnglish
 }
 
-// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so such a
-// call is in doubt only if the text asks for it.
+// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so a call of such
+// a tool is in doubt only if the text asks for it.
 func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
 
 // echoed judges a value that is too common to be traced, such as a time: it is in doubt only if text asks for it.
@@ -296,8 +295,8 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
-// object reports whether the text around a verb names the object of the tool. The names of objects are known only in
-// English, so in other languages the verb is enough.
+// object reports whether the text around a verb names the object of the tool. We list such names only in English, so in
+// other languages the verb is enough.
 func (d *decision) object(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish := false
@@ -361,7 +360,7 @@ func (d *decision) sequences(w *words, from, to int) (hits []hit) {
 // spelled contains the words that people write instead of a separator.
 var spelled = map[string]bool{"at": true, "dot": true, "punkt": true, "punto": true, "point": true, "arroba": true, "ponto": true}
 
-// regrouped finds the letters and digits of a value in the untrusted text, whatever separates them.
+// regrouped finds the letters and digits of a value in the untrusted text, whatever characters separate them.
 func (d *decision) regrouped(value []byte) (hits []hit) {
 	hash := uint32(hashStart)
 	for n := 1; n <= min(len(value), 40); n++ {
@@ -433,7 +432,7 @@ func (d *decision) verb(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6
 }
 
-// at returns the families of the verb that starts at a position.
+// at returns the families of the verb that starts at the given position.
 func (t *verbTable) at(b *block, i int) (f family) {
 	token := b.token(i)
 	if token[0] >= 0x80 && aloneIn(token) {
@@ -448,7 +447,7 @@ func (t *verbTable) at(b *block, i int) (f family) {
 	return t.of(token)
 }
 
-// follows reports whether the tokens from a position on spell a word of a script without spaces.
+// follows reports whether the tokens from a position on spell a word in a script without spaces.
 func (b *block) follows(at int, word string) bool {
 	for len(word) > 0 {
 		if at >= len(b.starts) {

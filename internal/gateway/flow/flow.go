@@ -25,13 +25,13 @@ import (
 
 // The limits of a memory and its sessions. All sizes are bytes.
 const (
-	maxMemory   = 6 << 20   // untrusted text with its index
-	maxSession  = 2 << 20   // trusted values of one session
-	maxBlock    = 128 << 10 // running text in one block
+	maxMemory   = 6 << 20   // size of untrusted text with its index
+	maxSession  = 2 << 20   // size of the trusted values of one session
+	maxBlock    = 128 << 10 // size of the running text in one block
 	maxSessions = 64
 	// maxPrincipals is the number of memories in a process.
 	maxPrincipals = 256
-	atomSize      = 64 // what one trusted value occupies in a map
+	atomSize      = 64 // estimated size of one trusted value in a map
 	// DefaultWindow is how long untrusted text counts for the agents of a principal.
 	DefaultWindow = time.Hour
 )
@@ -204,7 +204,8 @@ func (m *Memory) current(size int) *block {
 	return b
 }
 
-// trust adds values to one of the session's sets. If the sets are full, it removes all values: they become unknown.
+// trust adds values to one of the session's sets. If the sets are full, trust first removes all values. The removed
+// values no longer have a known origin.
 func (s *Session) trust(set *map[uint64]bool, keys []uint64) {
 	for _, k := range keys {
 		if k == 0 || (*set)[k] {
@@ -252,7 +253,8 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	}
 }
 
-// Trusts reports whether arguments count as values of the user: whether no untrusted text was read before.
+// Trusts reports whether the arguments of a call count as values of the user. They do if no untrusted text was read
+// before the call.
 func (s *Session) Trusts(now time.Time) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

@@ -26,8 +26,8 @@ type Spec struct {
 // Tool is a tool with the properties that NewTool derives from its name, its description and its schema.
 type Tool struct {
 	Spec
-	verbs  family   // 0 if the tool names no known verb
-	nouns  []uint32 // hashes of words for the object of the tool
+	verbs  family   // 0 if the name contains no known verb
+	nouns  []uint32 // hashes of the words that name the object of the tool
 	schema map[string]property
 	// fetching is set if the tool reads from an external address that an argument contains.
 	fetching bool
@@ -53,7 +53,7 @@ const (
 	path
 	code
 	prose
-	choice // one of a few values that the tool's schema lists, or a part of a page
+	choice // a value that the schema lists, or a part of a page
 )
 
 var roleNames = []struct {
@@ -122,7 +122,7 @@ func NewTool(s Spec) *Tool {
 			t.noun([]byte(part))
 		}
 	}
-	if !known { // the name has no known verb, so use the description
+	if !known { // if the name contains no known verb, use the description
 		first, _, _ := strings.Cut(s.Description, ".")
 		w := wordsOf([]byte(first))
 		for i := range min(w.len(), 12) {
@@ -143,7 +143,7 @@ func NewTool(s Spec) *Tool {
 	return t
 }
 
-// noun adds a word for the object of the tool, in singular and plural.
+// noun adds a word for the object of the tool, in the singular and the plural.
 func (t *Tool) noun(word []byte) {
 	if len(word) < 3 || functionWords[string(word)] || vague[string(word)] {
 		return
@@ -159,7 +159,8 @@ var vague = map[string]bool{
 	"existing": true, "current": true, "tool": true,
 }
 
-// Decides reports whether the package judges calls to the tool: whether it has an effect or fetches an address.
+// Decides reports whether the package judges calls to the tool. It judges tools that have an effect or fetch an
+// address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
 
 // opaque reports whether the result of a call is one object, such as a file or a page, whose author may have written
@@ -213,7 +214,7 @@ func nameParts(name string) (parts []string) {
 
 // leaf is one value of the arguments.
 type leaf struct {
-	name    string // the name of the nearest member
+	name    string // the name of the innermost object member that contains the value
 	pointer string
 	value   []byte
 	role    role
@@ -262,7 +263,7 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 	return list
 }
 
-// several splits a list of addresses in one string.
+// several splits a string that contains a list of addresses.
 func several(l leaf) (list []leaf) {
 	found := addresses(l.value)
 	if len(found) == 0 {
@@ -300,7 +301,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	named := roleOf[strings.ToLower(l.name)]
 	parts := nameParts(l.name)
 	if named == other {
-		for _, part := range parts { // the last part is the noun
+		for _, part := range parts { // in a name of several words, the last word is the noun
 			if r, ok := roleOf[part]; ok {
 				named = r
 			}

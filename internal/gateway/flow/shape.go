@@ -50,7 +50,7 @@ func split(result []byte, opaque bool) shape {
 	}
 	rawjson.Elements(rawjson.Lookup(result, "content"), func(item jsontext.Value) { s.content(item) })
 	if len(s.texts) == 0 && len(s.atoms) == 0 {
-		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
+		s.texts = append(s.texts, result) // The text is not the result of a tool, so the client may read any part of it.
 	}
 	return s.shape
 }
@@ -97,7 +97,7 @@ func (s *splitter) content(item []byte) {
 	}
 	resource := rawjson.Lookup(item, "resource")
 	if text, ok := rawjson.Text(rawjson.Lookup(resource, "text")); ok {
-		s.texts = append(s.texts, []byte(text)) // a resource is a document that a person wrote
+		s.texts = append(s.texts, []byte(text)) // a person wrote the document that a resource contains
 		return
 	}
 	for _, name := range []string{"uri", "name", "title", "description"} {
@@ -185,7 +185,7 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	return true
 }
 
-// leaf adds one value: to the fields if it is short, and to the running text in all other cases.
+// leaf adds a short value to the fields, and any other value to the running text.
 func (s *splitter) leaf(name string, value []byte) {
 	if s.opaque || len(value) > maxAtom || bytes.IndexByte(value, '\n') >= 0 || isTextName(name) || len(s.atoms) >= maxAtoms ||
 		len(bytes.Fields(value)) > maxAtomTokens {

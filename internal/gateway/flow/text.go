@@ -15,17 +15,17 @@ import (
 type block struct {
 	text    []byte
 	starts  []uint32 // the offset of each token
-	prev    []uint32 // the previous position of the same token, plus 1; 0 if there is none
-	table   []slot   // open addressing; its length is a power of two
+	prev    []uint32 // for each token, the previous position of the same token, plus 1; 0 if there is none
+	table   []slot   // a hash table with open addressing; its length is a power of two
 	used    int
 	sources []span
 	// deleting contains the hashes of tokens that can start a verb that means to delete.
 	deleting []uint32
 }
 
-type slot struct{ hash, last, count uint32 } // last is a position plus 1
+type slot struct{ hash, last, count uint32 } // last is the last position of the token, plus 1
 
-// span is the source of the tokens from the position first to the next span.
+// span says that one source contains the tokens from the position first to the start of the next span.
 type span struct {
 	first int
 	Source
@@ -49,8 +49,8 @@ func (b *block) source(at int) Source {
 	return found
 }
 
-// bounds returns where the text around a position begins and ends: the position of its first token, and the position
-// after its last token.
+// bounds returns the position of the first token of the text around a position, and the position after the text's last
+// token.
 func (b *block) bounds(at int) (first, end int) {
 	end = len(b.starts)
 	for _, s := range b.sources {
@@ -171,7 +171,7 @@ func tokenize(text []byte, visit func(token []byte, hash uint32)) {
 				continue
 			}
 			flush()
-			// A text inside another text may contain escapes. The letter of an escape is not part of a word.
+			// A text inside another text may contain escapes such as \n. The letter of an escape is not part of a word.
 			if c == '\\' && i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == 't') {
 				i++
 			}
@@ -211,7 +211,8 @@ func aloneIn(token []byte) bool {
 	return alone(r)
 }
 
-// cutAtSpace returns the first n bytes of a text, or fewer: it looks for white space in the second half and cuts there.
+// cutAtSpace returns at most the first n bytes of a text. If the second half of these bytes contains white space, it
+// cuts the text there.
 func cutAtSpace(text []byte, n int) []byte {
 	if at := bytes.LastIndexAny(text[:n], " \n\t"); at > n/2 {
 		return text[:at+1]

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// family is a group of actions. A text can use any verb of the group for any of these actions.
+// family is a group of actions. Text can ask for an action with any verb of its group.
 type family uint16
 
 const (
@@ -95,13 +95,13 @@ bezoek open klik lees haal volg ga
 開 訪問 アクセス クリック 見て 読 取得 ダウンロード 打开 访问 点击 查看 下载 读取 開啟 訪問`,
 }
 
-// verbTable holds the verbs of each family, ready for lookup.
+// verbTable contains the verbs of each family, in a form that is fast to look up.
 type verbTable struct {
 	exact  map[string]family
 	stems  map[string]family // beginnings of at least four letters
 	chars  map[rune][]charVerb
 	longer int // the longest beginning
-	// starts has a bit for the first four bytes of each stem, so that most words need no lookup.
+	// starts is a bit set over hashes of the first four bytes of each stem, so that most words need no lookup in stems.
 	starts [1 << 10]uint64
 }
 
@@ -118,7 +118,7 @@ var table = func() *verbTable {
 	t := &verbTable{exact: map[string]family{}, stems: map[string]family{}, chars: map[rune][]charVerb{}}
 	for f, list := range verbs {
 		for word := range strings.FieldsSeq(list) {
-			w := wordsOf([]byte(word)) // normalised as texts are: without accents
+			w := wordsOf([]byte(word)) // in the normalized form of texts, which has no accents
 			if w.len() == 0 {
 				continue
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// skill is a skill that allows the tools with these URIs.
+// skill is a skill that allows the tools with the listed URIs.
 type skill []string
 
 func (s skill) Allows(uri string) bool { return slices.Contains(s, uri) }
@@ -186,7 +186,7 @@ func TestCapabilities(t *testing.T) {
 		{"nothing is required", agent.Capabilities{}, nil, "", nil, "", ""},
 		{"there are no grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
 		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
-		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant the capability: ambit grant me@local tool.b", "tool.a memory.write"},
+		{"one of two required grants", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant the capability: ambit grant me@local tool.b", "tool.a memory.write"},
 		{"held by another principal", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
 		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b but not the optional memory.write"}, "", "tool.a tool.b"},
 		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
@@ -229,7 +229,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// A name in a suggested command is quoted for the shell.
+// A name that contains special characters is quoted for the shell in a suggested command.
 func TestHintIsOneCommand(t *testing.T) {
 	a := &agent.Agent{Capabilities: agent.Capabilities{Required: []string{"tool.a"}}}
 	for principal, want := range map[string]string{
@@ -242,7 +242,7 @@ func TestHintIsOneCommand(t *testing.T) {
 	}
 }
 
-// policy is a policy that always returns these reasons.
+// policy is a policy that always returns the listed reasons.
 type policy []call.Reason
 
 func (p policy) Judge(_ context.Context, a *agent.Agent, name string, _ *agent.Tool, _ *call.Call) []call.Reason {

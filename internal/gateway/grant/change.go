@@ -43,7 +43,7 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 	}
 	var rows []authority.Row
 	for _, action := range a.Actions {
-		// The store rounds times to microseconds.
+		// The store keeps times in microseconds, so round them.
 		g := &Grant{
 			Subject: a.Subject, Action: action, Scope: a.Scope, GrantedBy: by,
 			Granted: state.Instant(state.Micros(now)), Expires: state.Instant(state.Micros(a.Expires)),
@@ -182,7 +182,7 @@ func until(t time.Time) string {
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, &authority.View{}, func(*Grant) bool { return true }, "")
 	for _, g := range list {
-		g.Changed = false // the empty view marks every grant as changed
+		g.Changed = false // an empty view of the register marks every grant as changed
 		if g.State(time.Now()) == Active {
 			row := g.row()
 			row.Gives = fmt.Sprintf("%s has %s%s, granted by %s, %s",

@@ -123,7 +123,7 @@ func TestRevoke(t *testing.T) {
 			states[g.State(time.Now())]++
 		}
 		if err != nil || states["revoked"] != 2 || states[Active] != 2 {
-			t.Errorf("the grants have the states %v, %v", states, err)
+			t.Errorf("the grants have the states %v, error %v; want two revoked and two active", states, err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/pii"
 )
 
-// tally counts correct findings, wrong findings and missed values.
+// tally counts correct findings, wrong findings, and values that were missed.
 type tally struct{ right, wrong, missed int }
 
 func (s tally) precision() float64 { return ratio(s.right, s.right+s.wrong) }

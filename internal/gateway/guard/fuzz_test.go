@@ -48,7 +48,7 @@ func FuzzOutput(f *testing.F) {
 		out, findings, refusal := o.Check(doc)
 		if refusal != nil {
 			if out != nil || strings.Contains(refusal.Message, secret) {
-				t.Fatal("a refusal comes with a result, or contains the secret")
+				t.Fatal("a refused check also returned a result, or its refusal contains the secret")
 			}
 			return
 		}
@@ -56,7 +56,7 @@ func FuzzOutput(f *testing.F) {
 			t.Fatalf("not JSON: %q", out)
 		}
 		if len(findings) == 0 || strings.Contains(string(out), secret) {
-			t.Fatalf("the secret passed in %q", doc)
+			t.Fatalf("the checked result %q still contains the secret", doc)
 		}
 		for _, x := range findings {
 			if strings.Contains(x.Pointer+x.Rule, secret) {
@@ -86,7 +86,7 @@ func FuzzOutputBytes(f *testing.F) {
 			t.Fatal("Check modified its input")
 		}
 		if refusal == nil && len(findings) == 0 && string(out) != in {
-			t.Fatal("a clean result was changed")
+			t.Fatal("Check changed a result without secrets")
 		}
 		if refusal == nil && len(findings) > 0 && !jsontext.Value(out).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			t.Fatalf("not JSON: %q", out)
@@ -114,7 +114,7 @@ func FuzzInput(f *testing.F) {
 		}
 		if refusal != nil {
 			if out != nil {
-				t.Fatal("a refusal comes with arguments")
+				t.Fatal("a refused check also returned arguments")
 			}
 			return
 		}
@@ -124,7 +124,7 @@ func FuzzInput(f *testing.F) {
 		}
 		if !redacted {
 			if string(out) != before {
-				t.Fatal("clean arguments were changed")
+				t.Fatal("Check changed arguments without personal data")
 			}
 			return
 		}

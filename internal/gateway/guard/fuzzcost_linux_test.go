@@ -38,7 +38,7 @@ func FuzzCost(f *testing.F) {
 		text := bytes.Repeat(unit, costSize/len(unit)+1)[:costSize]
 		found := guard.Scan(text)
 		if fuzzing := flag.Lookup("test.fuzz"); fuzzing.Value.String() == "" {
-			return // a time proves something only where no other test runs
+			return // measure only while fuzzing, because other tests that run at the same time distort the result
 		}
 		if got := cost(text) / prose(); got > maxCost {
 			t.Fatalf("a scan of %q, repeated, takes %.0f times the CPU time of prose; it has %d findings", unit, got, len(found))
@@ -62,7 +62,7 @@ func readProse(t testing.TB) []byte {
 	return text[:costSize]
 }
 
-// cost returns the CPU time of a scan in nanoseconds, the best of several.
+// cost returns the CPU time of a scan in nanoseconds. It measures the scan several times and returns the shortest time.
 func cost(text []byte) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -80,7 +80,7 @@ func cost(text []byte) float64 {
 func threadTime() float64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		panic(err) // never fails with these arguments
+		panic(err) // ClockGettime cannot fail with these arguments
 	}
 	return float64(now.Nano())
 }

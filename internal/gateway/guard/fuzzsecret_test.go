@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// The engine returns matches within the text and in order. A second scan returns the same matches. This fuzz test is
-// not in package secret, because the tests there have large imports that would slow down fuzzing.
+// The engine returns matches within the text and in order, and a second scan returns the same matches. This fuzz test
+// is not in package secret, because the tests there have large imports that would slow down fuzzing.
 func FuzzSecrets(f *testing.F) {
 	for _, s := range []string{
 		"x=" + pat, `\u0067` + pat[1:], "https://u:p%67@example.com/?t=%67" + pat[1:], pat[:6] + "\u200b" + pat[6:],
@@ -68,7 +68,7 @@ func FuzzKnown(f *testing.F) {
 				t.Fatal(err)
 			}
 			if strings.ContainsAny(value, "<>&\u2028\u2029\b\f\x7f") || strings.ToValidUTF8(value, "") != value {
-				return // there are several ways to write these in JSON
+				return // JSON allows several spellings of these characters
 			}
 			text = before + string(quoted) + after
 		}

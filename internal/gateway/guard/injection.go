@@ -80,7 +80,7 @@ func (i *Injections) Check(
 func (i *Injections) withheld(format string, args ...any) *call.Refusal {
 	r := call.Refuse(StageOut, call.DeniedPattern, format, args...)
 	r.Hint = "read the source of the result yourself; to pass such results with a mark, set on_injection to mark"
-	r.Effect = call.EffectDone // the call was made; only its result is withheld
+	r.Effect = call.EffectDone // the server has carried out the call, and only the result is withheld
 	return r
 }
 
@@ -146,8 +146,8 @@ func (i *Injections) find(ctx context.Context, doc []byte) (edits []edit, err er
 }
 
 const (
-	maxMarks   = 20  // the number of findings in a mark
-	maxPointer = 256 // the length of a pointer in a mark
+	maxMarks   = 20  // the maximum number of findings in a mark
+	maxPointer = 256 // the maximum length of a pointer in a mark
 )
 
 // mark adds the findings to a message. It returns the message unchanged if the message has no place for them.

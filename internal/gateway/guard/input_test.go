@@ -40,12 +40,12 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 	in := input(t, guard.InputRules{PII: agent.PIICategories})
 	tests := []struct{ name, in, want, at string }{
 		{"a string", `{"q":"mail anna@example.org now"}`, `{"q":"mail [email] now"}`, "/q"},
-		{"two in one string", `{"q":"a@b.co or c@d.net"}`, `{"q":"[email] or [email]"}`, "/q"},
+		{"two addresses in one string", `{"q":"a@b.co or c@d.net"}`, `{"q":"[email] or [email]"}`, "/q"},
 		{"nested", `{"a":[0,{"b/c":["x","8.8.8.8"]}]}`, `{"a":[0,{"b/c":["x","[ip_address]"]}]}`, "/a/1/b~1c/1"},
-		{"the member name decides", `{"user":{"ssn":"536221234","order":"536221234"}}`, `{"user":{"ssn":"[national_id]","order":"536221234"}}`, "/user/ssn"},
+		{"only the member name shows what the number is", `{"user":{"ssn":"536221234","order":"536221234"}}`, `{"user":{"ssn":"[national_id]","order":"536221234"}}`, "/user/ssn"},
 		{"camel case", `{"passportNumber":"123456789"}`, `{"passportNumber":"[passport]"}`, "/passportNumber"},
-		{"a list under a name", `{"ssns":[["536221234"]],"x":"536221234"}`, `{"ssns":[["[national_id]"]],"x":"536221234"}`, "/ssns/0/0"},
-		{"after a nested object", `{"ssn":[{"k":1},"536221234"]}`, `{"ssn":[{"k":1},"[national_id]"]}`, "/ssn/1"},
+		{"a list whose member name is a label", `{"ssns":[["536221234"]],"x":"536221234"}`, `{"ssns":[["[national_id]"]],"x":"536221234"}`, "/ssns/0/0"},
+		{"a number after a nested object", `{"ssn":[{"k":1},"536221234"]}`, `{"ssn":[{"k":1},"[national_id]"]}`, "/ssn/1"},
 		{"a number", `{"card":4111111111111111,"n":1.50}`, `{"card":"[credit_card]","n":1.50}`, "/card"},
 		{"a name", `{"bob@example.org":{"x":1}}`, `{"[email]":{"x":1}}`, ""},
 		{"below a name", `{"bob@example.org":{"ip":"8.8.8.8"}}`, `{"[email]":{"ip":"[ip_address]"}}`, ""},
@@ -133,11 +133,11 @@ func TestTricksAreFindings(t *testing.T) {
 	in := input(t, guard.InputRules{Deny: []string{"zzz"}})
 	out, findings, refusal := in.Check(context.Background(), jsontext.Value(`{"a":"fine","b":"invoice\u202efdp.exe"}`))
 	if refusal != nil || out == nil || len(findings) != 1 || findings[0].Kind != guard.Hidden || findings[0].Rule != "bidi_control" || findings[0].Pointer != "/b" {
-		t.Errorf("got the findings %v and the refusal %v", findings, refusal)
+		t.Errorf("got the findings %v and the refusal %v; want one hidden character at /b", findings, refusal)
 	}
 }
 
-// Without guardrails, arguments pass unchanged. With guardrails, arguments that cannot be redacted are refused.
+// Without guardrails, arguments pass unchanged. With guardrails, arguments are refused if they cannot be redacted.
 func TestNoRailsAndNoJSON(t *testing.T) {
 	none, err := guard.NewInput(guard.InputRules{})
 	if err != nil {
@@ -175,7 +175,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A check takes a bounded amount of work and memory. At the bound it returns an error. It stops when the caller leaves.
+// A check does a bounded amount of work and uses a bounded amount of memory. At the limit, it returns a refusal. It
+// stops when its context is cancelled.
 func TestInputIsBounded(t *testing.T) {
 	patterns, err := guard.NewInput(guard.InputRules{Deny: []string{`[a-z]{0,1000}!`}})
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 // contains all of it. The zero value is ready for use. Several goroutines can use a KeyLines at the same time.
 type KeyLines struct {
 	mu   sync.Mutex
-	left int // the number of lines that may still belong to a key
+	left int // the number of following lines that may still belong to a key
 }
 
-// maxKeyLines is the number of lines after the first line of a key that may belong to the key.
+// maxKeyLines is how many lines after the first line of a key may belong to the key.
 const maxKeyLines = 256
 
 // keyBody matches a line inside a private key: base64, a header, or an empty line.

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// A private key is hidden although it arrives line by line, and the lines around it are not.
+// A private key that arrives line by line is hidden. The lines before and after the key are not hidden.
 func TestKeyLines(t *testing.T) {
 	var k guard.KeyLines
 	var out []string

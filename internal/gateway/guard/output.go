@@ -120,7 +120,7 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 
 func withheld(format string, args ...any) *call.Refusal {
 	r := call.Refuse(StageOut, call.SecretLeak, format, args...)
-	r.Effect = call.EffectDone // the call was made; only its result is withheld
+	r.Effect = call.EffectDone // the server has carried out the call, and only the result is withheld
 	return r
 }
 

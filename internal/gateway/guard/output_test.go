@@ -59,11 +59,11 @@ func TestCleanResultIsNotCopied(t *testing.T) {
 	}
 	in := jsontext.Value(text("nothing here"))
 	if out, _, _ := o.Check(in); &out[0] != &in[0] {
-		t.Error("a clean result was copied")
+		t.Error("Check copied a result without secrets")
 	}
 	allocs := testing.AllocsPerRun(100, func() { o.Check(in) })
 	if allocs > 0 && !race {
-		t.Errorf("%v allocations for a clean result", allocs)
+		t.Errorf("Check of a result without secrets made %v allocations", allocs)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestKnownCredentialsAreFoundInEveryForm(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			if name == "lower query" {
-				return // only a part of this form is escaped, so it need not be found
+				return // only a part of this form is escaped, so the scan may miss it
 			}
 			if len(findings) == 0 || findings[0].Rule != "db_password" {
 				t.Fatalf("got the findings %v in %s", findings, out)
@@ -186,7 +186,7 @@ func TestWhatCannotBeRedactedIsWithheld(t *testing.T) {
 	}
 }
 
-// A large result is scanned whatever it contains.
+// A large result is scanned completely, whatever it contains.
 func TestDenseResults(t *testing.T) {
 	o := output(t, guard.OutputRules{})
 	for _, in := range []string{
@@ -229,8 +229,8 @@ func TestScanAndRedactForLogs(t *testing.T) {
 	}
 }
 
-// A result with a text that makes a scan slow is not withheld. The secrets before it and after it are redacted, and so is
-// everything that was not scanned.
+// A result is not withheld because a text in it makes the scan slow. The secrets before and after that text are
+// redacted, and so is everything that was not scanned.
 func TestSlowTextsAreRedacted(t *testing.T) {
 	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
 	for _, unit := range []string{"live_live_live_", "bearer SWMKEY-1-live_live_x", "sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-\\n"} {
@@ -249,7 +249,7 @@ func TestSlowTextsAreRedacted(t *testing.T) {
 			t.Errorf("%q: the beginning of the result is %.120s", unit, out)
 		}
 		if again, findings, refusal := o.Check(out); refusal != nil || len(findings) > 0 {
-			t.Errorf("%q: a second check changes %d bytes to %d: %v", unit, len(out), len(again), refusal)
+			t.Errorf("%q: a second check changed the result from %d to %d bytes: %v", unit, len(out), len(again), refusal)
 		}
 	}
 }

@@ -38,8 +38,8 @@ type Operator struct {
 	Approval ApprovalRules
 }
 
-// ApprovalRules is the member "approval" of guardrails.json. It is for agents of others and for dialects whose manifests
-// cannot require approval.
+// ApprovalRules is the member "approval" of guardrails.json. It is useful for agents that other people wrote, and for
+// dialects whose manifests cannot require approval.
 type ApprovalRules struct {
 	// Tools contains names of tools. A person must approve every call of them, by any agent.
 	Tools []string

@@ -222,7 +222,7 @@ func sameSet(a, b []string) bool {
 }
 
 func TestSchemasStayAtHome(t *testing.T) {
-	// The file exists and contains a valid schema, but a reference to it must still be refused.
+	// A file with a valid schema exists at the address. A reference to the file must still be refused.
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte(`{"type":"object"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestSchemasStayAtHome(t *testing.T) {
 	} {
 		s := guard.NewSchema(text)
 		if _, err := s.Check(t.Context(), jsontext.Value(`{}`)); err == nil {
-			t.Errorf("%s: Check accepted the schema", name)
+			t.Errorf("%s: Check accepted an invalid schema", name)
 		}
 		if in, out := s.Input(t.Context(), jsontext.Value(`{}`)), s.Output(jsontext.Value(`{}`)); in == nil || in.Code != call.InputInvalid || out == nil || out.Code != call.OutputInvalid || out.Effect != call.EffectDone {
 			t.Errorf("%s: refusals %v and %v", name, in, out)

@@ -32,8 +32,8 @@ type scalar struct {
 // frame is an array or object that contains the current position of a walk.
 type frame struct {
 	object bool
-	index  int    // the index of the current array element
-	member string // the name of the current object member, after redaction
+	index  int    // the index of the current element in the array
+	member string // the name of the current member of the object, after redaction
 }
 
 // walk is the path to the current position in a document.
@@ -119,9 +119,8 @@ func unquote(v []byte) string {
 }
 
 // rewrite replaces ranges of a document with placeholders. It returns the new document and a finding for each
-// replacement. If redactBase64 is not nil, rewrite calls it for base64 text. The callback redactBase64 returns the
-// redacted text, or nil if it finds no secret. rewrite returns an error if the old or the new document is not valid
-// JSON.
+// replacement. If the callback redactBase64 is not nil, rewrite calls it for base64 text; it returns the redacted text,
+// or nil if it finds no secret. rewrite returns an error if the old or the new document is not valid JSON.
 func rewrite(doc []byte, edits []edit, redactBase64 func(text []byte) []byte) ([]byte, []Finding, error) {
 	var (
 		findings []Finding

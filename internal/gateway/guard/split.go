@@ -14,14 +14,14 @@ import (
 // edgeBytes is the number of bytes that are kept at each end of a long text. No token is longer than edgeBytes.
 const edgeBytes = 4 << 10
 
-// gap replaces the middle of a long text. No secret contains the bytes of gap.
+// gap replaces the middle of a long text. No secret contains gap.
 const gap = "\n\x00\n"
 
 // piece is a part of a text item inside the joined text.
 type piece struct {
-	start, end int // offsets in the joined text
-	base       int // offset of the text in the document
-	from       int // offset of the piece in the text
+	start, end int // start and end are offsets in the joined text
+	base       int // the offset of the text item in the document
+	from       int // the offset of the piece in the text item
 	escaped    *view.View
 }
 

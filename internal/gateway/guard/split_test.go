@@ -62,7 +62,7 @@ func TestSplitSecrets(t *testing.T) {
 	if _, _, refusal := output(t, guard.OutputRules{OnLeak: agent.LeakBlock}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
 		t.Errorf("a split secret passed although OnLeak is block: %v", refusal)
 	}
-	// Other values are joined if one of them ends with the beginning of a token.
+	// All values of a result are joined if one of them ends with the beginning of a token.
 	fields := `{"structuredContent":{"a":"it is ` + pat[:12] + `","b":"` + pat[12:] + `"}}`
 	if out, found, _ := o.Check(jsontext.Value(fields)); len(found) != 2 || strings.Contains(string(out), pat[12:]) {
 		t.Errorf("found %v in %s", found, out)
@@ -86,7 +86,7 @@ func TestTextsWithoutSeamsStay(t *testing.T) {
 			t.Errorf("%.80s became %.200s, %v, %v", in, out, found, refusal)
 		}
 	}
-	// Invalid JSON cannot be searched for split secrets, and is withheld.
+	// A result that is not valid JSON is withheld, because it cannot be searched for split secrets.
 	if _, _, refusal := o.Check(jsontext.Value(`{"text":"a","text":"b`)); refusal == nil || refusal.Code != call.SecretLeak {
 		t.Errorf("got %v", refusal)
 	}

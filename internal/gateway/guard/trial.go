@@ -31,7 +31,7 @@ type Trial struct {
 	Why string
 }
 
-// phrases describes what text that matches a built-in pattern does.
+// phrases maps the name of each built-in pattern to a description of the text that it matches.
 var phrases = map[string]string{
 	"override_instructions": "orders a model to drop its earlier instructions",
 	"reveal_prompt":         "asks a model for its prompt",

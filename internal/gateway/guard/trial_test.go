@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 )
 
-// Try reports every finding with the action of the guardrails, also if the guardrails let it pass.
+// Try reports every finding with the action of the guardrails, even if they would let the text pass.
 func TestTry(t *testing.T) {
 	text := "mail ada@example.com, " + pat + ", drop table, " + strings.ToUpper(attack[:6]) + "\u200b" + attack[6:]
 	off := false
@@ -43,7 +43,7 @@ func TestTry(t *testing.T) {
 			for _, f := range found {
 				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.Rule, f.Action))
 				if f.Why == "" || f.Start >= f.End || strings.Contains(f.Why, "@") || strings.Contains(f.Why, pat) {
-					t.Errorf("the finding is %+v", f)
+					t.Errorf("the finding %+v has no reason or no extent, or its reason contains the value", f)
 				}
 			}
 			if strings.Join(got, ", ") != tt.want {

@@ -21,9 +21,9 @@ type Bytes struct {
 // NewBytes returns the limits of a process. One principal can use a quarter of the process's limit.
 func NewBytes() *Bytes { return &Bytes{Each: 64 << 20, All: 256 << 20} }
 
-// BusyError means that a request has to wait until others are answered.
+// BusyError means that a request must wait until other requests are answered.
 type BusyError struct {
-	// All is true if the process reached its limit, and false if the principal did.
+	// All is true if the process has reached its limit, and false if the principal has.
 	All   bool
 	Limit int64
 }
@@ -36,7 +36,7 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s exceed %d MiB; send the request again when one of them is answered", whose, e.Limit>>20)
 }
 
-// add counts n more bytes of a principal. It fails with a BusyError.
+// add counts n more bytes for a principal. It returns a BusyError if that would exceed a limit.
 func (b *Bytes) add(principal string, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,8 @@ func (b *Bytes) remove(principal string, n int64) {
 	}
 }
 
-// Take counts n bytes of a principal until the returned function is called. It fails with a BusyError.
+// Take counts n bytes for a principal until the returned function is called. It returns a BusyError if that would
+// exceed a limit.
 func (b *Bytes) Take(principal string, n int64) (release func(), err error) {
 	if err := b.add(principal, n); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (b *Bytes) Body(principal string, body io.ReadCloser) *Body {
 	return &Body{ReadCloser: body, bytes: b, principal: principal}
 }
 
-// Read fails with a BusyError if the limits do not allow more bytes.
+// Read returns a BusyError if the limits do not allow more bytes.
 func (b *Body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {

@@ -32,7 +32,7 @@ func FuzzAmount(f *testing.F) {
 			t.Errorf("%s counts as %v", arguments, amount)
 		}
 		if over(amount, m.Spend.PerCall) != (amount.Cmp(limit) > 0) {
-			t.Errorf("the amount %v is compared wrongly with the limit 10", amount)
+			t.Errorf("the comparison of the amount %v with the limit 10 has the wrong result", amount)
 		}
 		// A parser that ignores case must find the same number. Arguments with two amounts are skipped, because the
 		// gateway refuses duplicate keys earlier.

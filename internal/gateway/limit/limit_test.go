@@ -76,7 +76,7 @@ func TestRateIsASlidingWindow(t *testing.T) {
 			{59.5, false}, // the window is full
 			{60, true},    // the call at 0 has left the window
 			{61, false},
-			{89.9, false}, // the calls at 30, 59 and 60 are in the window
+			{89.9, false}, // three calls, at 30, 59 and 60, are still in the window
 			{90, true},
 			{90, false},
 			{1000, true},

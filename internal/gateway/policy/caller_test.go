@@ -15,7 +15,7 @@ func TestCaller(t *testing.T) {
 	finance := &identity.Attributes{Groups: []string{"staff", "finance"}}
 	strong := &identity.Attributes{Issuer: "https://login.example.com", ACR: "gold", AMR: []string{"pwd", "mfa"}}
 	other := &identity.Attributes{Groups: []string{"Finance", "finance "}, Issuer: "https://login.example.net", ACR: "bronze"}
-	for text, want := range map[string][3]string{ // for a caller in the group finance, with a strong sign-in, without credential
+	for text, want := range map[string][3]string{ // for a caller in the group finance, a caller with a strong sign-in, and a caller without a credential
 		`permit (principal in Group::"finance", action, resource);`:                               {"yes", "scope_not_granted", "scope_not_granted"},
 		`permit (principal is Agent in Group::"finance", action, resource);`:                      {"yes", "scope_not_granted", "scope_not_granted"},
 		permit + ` when { principal in Group::"finance" };`:                                       {"yes", "scope_not_granted", "scope_not_granted"},
@@ -36,7 +36,7 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 		if got := ask(other); got != ask(nil) {
-			t.Errorf("%s: a caller with similar attributes gets %s", text, got)
+			t.Errorf("%s: a caller with similar groups and sign-in got %s, want the same as without a credential", text, got)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestGroupsComeFromTheCredentialAlone(t *testing.T) {
 	}
 }
 
-// A call that is sent again after a crash has no attributes any more, so rules about them refuse it.
+// A call that is repeated after a crash no longer has the caller's attributes, so rules about them refuse the call.
 func TestLostAttributes(t *testing.T) {
 	for text, want := range map[string]string{
 		`forbid (principal in Group::"contractors", action, resource);`:                    "policy_denied",
@@ -98,7 +98,8 @@ func TestViewsAreBounded(t *testing.T) {
 	}
 }
 
-// A server needs access for a tool that a rule permits only to some group or after some sign-in.
+// Possible returns true for a tool that a rule permits only to some group or after some sign-in, so that the tool's
+// server gets its access.
 func TestPossibleForSomeCaller(t *testing.T) {
 	for text, want := range map[string]bool{
 		`permit (principal in Group::"finance", action, resource);`:                                                true,

@@ -45,7 +45,7 @@ func TestComparedPathsAreCanonical(t *testing.T) {
 		for _, rule := range rules {
 			for _, name := range []string{"path", "target"} {
 				if name == "target" && strings.Contains(rule, "any_under") && !strings.ContainsAny(text, "%\x00\u200b") || strings.HasPrefix(text, "file:") && strings.Contains(rule, "any_under") {
-					continue // this argument is not known to be a path, so it is cleaned and not refused
+					continue // no rule reads this argument as a path, so the path is cleaned and not refused
 				}
 				arguments, _ := json.Marshal(map[string]string{name: text})
 				reasons := judgeOne(t, strings.ReplaceAll(rule, "NAME", name), agent.Matrix, string(arguments))

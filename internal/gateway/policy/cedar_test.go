@@ -33,7 +33,7 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	all.uses.parts, all.uses.wholeArguments, all.uses.wholePathOf = everyPart, true, true
 	everything, err := all.gather(t.Context(), meNow(), arguments, false)
 	if err != nil {
-		return 0 // such arguments are refused if rules read them
+		return 0 // these arguments are refused if rules read them
 	}
 	plain, err := cedar.NewPolicySetFromBytes("x.cedar", text)
 	if err != nil {

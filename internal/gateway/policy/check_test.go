@@ -64,9 +64,9 @@ func TestCheck(t *testing.T) {
 		{"an unneeded permit", `permit (principal == Agent::"forge", action, resource);`, "warning no_effect"},
 		{"two equal rules", `forbid (principal == Agent::"forge", action, resource); forbid (principal == Agent::"forge", action, resource);`, "warning shadowed"},
 		{"a rule that a wider rule covers", `forbid (principal, action, resource in Server::"exec"); forbid (principal == Agent::"forge", action, resource == Tool::"exec/run") when { context.caller == "x" };`, "warning shadowed"},
-		{"permitted and forbidden", `permit (principal == Agent::"coder", action, resource) when { context.caller == "x" }; forbid (principal, action, resource);`, "warning shadowed"},
-		{"not shadowed by a condition", `permit (principal == Agent::"coder", action, resource); forbid (principal, action, resource) when { context.caller == "x" };`, ""},
-		{"not shadowed by another server", `forbid (principal, action, resource in Server::"exec"); forbid (principal, action, resource in Server::"registry.openmcp.org/fs");`, ""},
+		{"a permit that a forbid rule overrides", `permit (principal == Agent::"coder", action, resource) when { context.caller == "x" }; forbid (principal, action, resource);`, "warning shadowed"},
+		{"a rule with a condition shadows nothing", `permit (principal == Agent::"coder", action, resource); forbid (principal, action, resource) when { context.caller == "x" };`, ""},
+		{"a rule for another server shadows nothing", `forbid (principal, action, resource in Server::"exec"); forbid (principal, action, resource in Server::"registry.openmcp.org/fs");`, ""},
 		{"a grant", Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read", By: "me"}.Rule(), ""},
 		{"a grant of an unmapped scope", Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "write", By: "me"}.Rule(), "warning scope_unmapped"},
 		{"a grant that was edited", strings.Replace(Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read"}.Rule(), "permit", "forbid", 1), "warning edited_grant"},
@@ -127,8 +127,7 @@ func TestNeverAPart(t *testing.T) {
 	}
 }
 
-// The starter policy has no problems. The example rules in the starter policy have no problems if
-// they are uncommented.
+// The starter policy has no problems, even if its example rules are uncommented.
 func TestStarter(t *testing.T) {
 	text := Starter[strings.Index(Starter, "// No agent can use keys"):]
 	var rules strings.Builder

@@ -52,8 +52,8 @@ const (
 	maxFolders  = 10_000 // folders and domains in all sets together, including duplicates
 
 	// Checking one MiB can take a few seconds, so these limits are lower than the limit on the size of a request.
-	maxNameBytes = 128 << 10 // of all names together
-	maxTextBytes = 1 << 20   // of all strings together
+	maxNameBytes = 128 << 10 // the size of all names together, in bytes
+	maxTextBytes = 1 << 20   // the size of all strings together, in bytes
 )
 
 // errTooMuch means that the arguments exceed maxValues, maxElements or maxFolders.
@@ -71,7 +71,7 @@ var errUnreadable = errors.New("the arguments are not valid JSON")
 // member is the name of one member of an object.
 type member struct {
 	key   string
-	words []string // cached, because wordsOf(key) is slow for long names
+	words []string // words caches wordsOf(key), which is slow for long names
 	// under contains the words of the nearest name that declares a path, host or database. This is the member's own name
 	// or the name of an enclosing object. A general name inherits these words. In {"host": {"name": "…"}}, for example,
 	// "name" inherits "host".
@@ -116,7 +116,7 @@ type reader struct {
 	hasAbsolute, hasFolder bool
 	startCount, values     int
 	nameBytes, textBytes   int
-	forBases               bool // set if all arguments must be read, to find the base folders of paths
+	forBases               bool // set if all arguments must be read, to find base folders for paths
 	top                    text // how rules read the current top-level argument
 }
 

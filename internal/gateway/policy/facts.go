@@ -82,7 +82,7 @@ func (v *view) gather(ctx context.Context, m callInfo, arguments []byte, asSent 
 	key := factsKey{v, asSent}
 	if m.known != nil && m.known.facts[key] != nil {
 		*f = *m.known.facts[key]
-		f.m = m // the time has changed
+		f.m = m // the facts are kept, but the time has changed
 		return f, nil
 	}
 	if err := f.read(ctx, arguments); err != nil {

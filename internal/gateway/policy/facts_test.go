@@ -12,7 +12,7 @@ import (
 
 const aboutPaths = `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };`
 
-// Rules read only so many bytes of names and strings, because checking them takes time and memory.
+// Rules read a limited number of bytes of names and strings, because checking them takes time and memory.
 func TestLongArguments(t *testing.T) {
 	b := newBench(t, aboutPaths)
 	name := func(n int) string { return `"` + strings.Repeat("xY", n/2) + `":1` }
@@ -38,7 +38,7 @@ func TestLongArguments(t *testing.T) {
 	}
 }
 
-// The second check of a call uses the facts of the first, unless the arguments or the rules have changed.
+// The second check of a call uses the facts of the first check, unless the arguments or the rules have changed.
 func TestArgumentsAreReadOnce(t *testing.T) {
 	b := newBench(t, aboutPaths)
 	c := &call.Call{Arguments: []byte(`{"path":"/srv/x"}`)}

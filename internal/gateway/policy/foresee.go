@@ -40,7 +40,7 @@ type asked struct {
 	agent *agent.Agent
 	name  string
 	tool  *agent.Tool
-	c     *call.Call // the caller and the skill
+	c     *call.Call // a call that names the caller and the skill
 	now   time.Time
 	// unknown contains the parts of the context that are unknown in addition to the arguments.
 	unknown part
@@ -57,7 +57,7 @@ func (s *snapshot) foresee(q asked) Foresight {
 	}
 	groups := s.rules.named(q.c.Attributes)
 	if q.unknown&partCredential != 0 {
-		groups = s.rules.groups // the caller may be in any group
+		groups = s.rules.groups // the caller can be in any group
 	}
 	f := &facts{view: s.view(q.agent, subjectOf(q.agent, q.name, q.tool), groups), m: infoOf(q.c, q.tool, q.now)}
 	unknown := q.unknown | partFlow // the origin of unknown arguments is unknown

@@ -9,7 +9,7 @@ import (
 
 func TestForesee(t *testing.T) {
 	const permit, forbid = "permit (principal, action, resource)", "forbid (principal, action, resource)"
-	for text, want := range map[string][2]Foresight{ // for a GPARS agent, and for an agent of another dialect
+	for text, want := range map[string][2]Foresight{ // results for a GPARS agent, and for an agent of another dialect
 		"// none":    {Never, Always},
 		permit + ";": {Always, Always},
 		forbid + ";": {Never, Never},

@@ -20,10 +20,10 @@ func withTools(d agent.Dialect, n int) *agent.Agent {
 	return a
 }
 
-// A tool is hidden if the rules deny it whatever the arguments, the time and the skill are, and only then.
+// A tool is hidden if, and only if, the rules deny it whatever the arguments, the time and the skill are.
 func TestHidden(t *testing.T) {
 	const permit, forbid = "permit (principal, action, resource)", "forbid (principal, action, resource)"
-	for text, want := range map[string][2]bool{ // for a GPARS agent, and for an agent of another dialect
+	for text, want := range map[string][2]bool{ // results for a GPARS agent, and for an agent of another dialect
 		"// none":    {true, false},
 		"permit (":   {true, true},
 		permit + ";": {false, false},
@@ -52,7 +52,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// Fifty principals that ask at the same time, while the policy changes, never get the answer of another.
+// Fifty principals ask at the same time, while the policy changes. No principal gets another principal's answer.
 func TestHiddenIsEachCallersOwn(t *testing.T) {
 	const callers = 50
 	rules := func(shift int) string {
@@ -77,7 +77,7 @@ func TestHiddenIsEachCallersOwn(t *testing.T) {
 				for range 20 {
 					hidden := b.live.Hidden(a, "a", c)
 					if seen := slices.Index(hidden, false); seen != (i+shift)%callers || slices.Contains(hidden[seen+1:], false) {
-						t.Errorf("%s sees the tool %d, want only %d", c.Principal, seen, (i+shift)%callers)
+						t.Errorf("%s: the first listed tool is %d, want only tool %d", c.Principal, seen, (i+shift)%callers)
 					}
 				}
 			})
@@ -86,7 +86,7 @@ func TestHiddenIsEachCallersOwn(t *testing.T) {
 	}
 }
 
-// Callers with many different names cannot fill the memory.
+// Callers with many different names cannot make the cache grow without limit.
 func TestListingsAreBounded(t *testing.T) {
 	b := newBench(t, `forbid (principal, action, resource) when { context.caller == "x" };`)
 	a := withTools(agent.Matrix, 1)

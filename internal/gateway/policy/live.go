@@ -50,7 +50,7 @@ type Options struct {
 type Live struct {
 	options Options
 	current atomic.Pointer[snapshot]
-	reading chan struct{} // a mutex, held while files are checked and read
+	reading chan struct{} // a mutex that is held while files are checked and read
 	files   []source      // the policy file, and the files that map scopes
 	opened  time.Time
 	checked atomic.Int64 // the start of the last completed check of the files, in nanoseconds after l.opened

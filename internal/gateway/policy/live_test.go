@@ -22,7 +22,7 @@ const (
 	noWrites  = `@id("no-writes") forbid (principal, action, resource) when { resource.side_effect == "write" };`
 )
 
-// bench is a policy in a temporary folder, with its log messages in the field said.
+// bench contains a policy in a temporary folder. The field said collects its log messages.
 type bench struct {
 	t    *testing.T
 	dir  string

@@ -204,7 +204,7 @@ func (p *places) addLooks(text string, bases []string) flaw {
 		if otherRoot.MatchString(form) {
 			return rootAlias
 		}
-		if form == ".." || strings.HasPrefix(form, "../") { // enough ".." segments lead to the root
+		if form == ".." || strings.HasPrefix(form, "../") { // enough ".." segments lead to the root folder
 			p.addUnknown()
 			form = path.Clean("/" + form)
 		}

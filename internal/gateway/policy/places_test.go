@@ -24,8 +24,8 @@ forbid (principal, action, resource) when { context.hosts_any_under.containsAny(
 forbid (principal, action, resource) when { context.databases.containsAny(["prod", "7"]) };
 `
 
-// Other spellings do not get around the rules. A forbidden path, host or database stays forbidden in every spelling.
-// A permit for one place does not permit another place.
+// Another spelling does not get around the rules. A forbidden path, host or database stays forbidden in every spelling,
+// and a permit for one place does not permit another place.
 func TestSpellings(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	rules, err := Parse("p", []byte(fenced))
@@ -248,7 +248,7 @@ func TestSpellings(t *testing.T) {
 		`{"path": "/database"}`:                   "inside",
 		`{"path": "data/x"}`:                      "inside",
 		`{"path": "/data/../x"}`:                  "inside",
-		`{"path": "\"/data/x\""}`:                 "inside", // for most tools, the quotes are part of the name
+		`{"path": "\"/data/x\""}`:                 "inside", // for most tools, the quotes are a part of the name
 		`{"path": "/data/x", "target": "/tmp"}`:   "inside",
 		`{"path": "/data/x,/tmp/y"}`:              "inside",
 		`{"path": ["/data/x", {"at": "/tmp"}]}`:   "named",
@@ -276,7 +276,7 @@ func TestSpellings(t *testing.T) {
 		`{"url": "/example.org/../srv"}`:          "web",
 		`{"database": "staging2"}`:                "base",
 		`{"dsn": "host=h"}`:                       "base",
-		// A string of ".." segments counts as a path and not as prose, whatever its length.
+		// A string of ".." segments counts as a path, not as prose, whatever its length is.
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 1400) + `x"}`:                   "inside",
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 200) + `x/` + pad[:3600] + `"}`: "inside",
 		// Strings that exceed the limits are refused, not truncated.
@@ -322,8 +322,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// A host stays visible behind white space, a prefix or other words. A string with several words that are not hosts is
-// prose.
+// A host is found after white space, a prefix or other words. A string with several words that are not hosts is prose.
 func TestHostsInTexts(t *testing.T) {
 	const hosts = `forbid (principal, action, resource) when { context.hosts_any_under.containsAny(["evil.example", "intranet"]) };`
 	const compared = `forbid (principal, action, resource) when { context.arguments has domain && context.arguments.domain == "evil.example" };`
@@ -357,7 +356,7 @@ func TestHostsInTexts(t *testing.T) {
 	}
 }
 
-// A database stays visible in every form of a URL, a connection string or an object.
+// A database is found in every form of a URL, a connection string or an object.
 func TestDatabasesInTexts(t *testing.T) {
 	const forbid = `forbid (principal, action, resource) when { context.databases.containsAny(["prod", "my prod"]) };`
 	const permit = `permit (principal, action, resource) when { !context.databases.isEmpty() && ["staging"].containsAll(context.databases) };`
@@ -390,7 +389,7 @@ func TestDatabasesInTexts(t *testing.T) {
 	}
 }
 
-// In an object, a general name such as "name" takes the meaning of the name around it.
+// In an object, a general name such as "name" takes its meaning from the name of the object.
 func TestNestedPlaces(t *testing.T) {
 	const forbid = `forbid (principal, action, resource) when { context.hosts_any_under.contains("evil.example") || context.paths_any_under.contains("/data/secret") };`
 	for arguments, want := range map[string]string{
@@ -413,7 +412,7 @@ func TestNestedPlaces(t *testing.T) {
 	}
 }
 
-// The limits are for the whole call, and a call within the limits is judged quickly.
+// The limits apply to the whole call. A call within the limits is judged quickly.
 func TestLimitsOfACall(t *testing.T) {
 	const paths = `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };`
 	const whole = `forbid (principal, action, resource) when { context.path_of == {} };`

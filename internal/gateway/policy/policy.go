@@ -218,11 +218,11 @@ type view struct {
 	principal types.EntityUID
 	resource  types.EntityUID
 	entities  types.EntityMap
-	base      string // the folder that relative paths are resolved against; empty if unknown
+	base      string // the folder against which relative paths are resolved; empty if unknown
 	// ceiling is the view of a tool that has only the scopes that the agent's manifest requests. It contains no forbid
 	// rules. It is nil if the manifest requests every scope of the tool.
 	ceiling           *view
-	covered           string // describes which scopes cover the tool
+	covered           string // a description of the scopes that cover the tool
 	hint, unpermitted string // the hint and the message for a call that no rule permits
 }
 
@@ -260,7 +260,7 @@ func (r *Rules) view(s subject, scopes, groups []string) *view {
 	line := append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
 		if !one.forbid && s.dialect != string(agent.GPARS) {
-			continue // the agent needs no permit
+			continue // the agent needs no permit for its calls
 		}
 		if fits(one.ast.Principal, who) &&
 			fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {

@@ -18,12 +18,12 @@ import (
 type part uint16
 
 const (
-	partCall part = 1 << iota // what is known about the tool
+	partCall part = 1 << iota // data about the tool
 	partTime
 	partCaller     // the caller's name
-	partCredential // what the caller's credential says
+	partCredential // data from the caller's credential
 	partSkill
-	partFlow // where the arguments come from
+	partFlow // data about the origin of the arguments
 	partArguments
 	partPathOf
 	partPaths

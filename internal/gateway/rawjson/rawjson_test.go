@@ -85,13 +85,13 @@ func TestTwice(t *testing.T) {
 	}
 	for in, want := range map[string]bool{
 		`{}`: false, `[{"a":1},{"a":2}]`: false, `"a"`: false, ``: false,
-		`{"content":[{"a":1,"a":2}],"isError":true}`:                            false, // only the outer object counts
+		`{"content":[{"a":1,"a":2}],"isError":true}`:                            false, // Twice compares only the names of the outer object
 		` {"isError":true,"isError":false}`:                                     true,
 		`{"isError":true,"x":{},"isErr\u006fr":false}`:                          true,
 		`{"\u0069sError":true,"isError":false}`:                                 true,
 		`{"isError":true,"ISERROR":false}`:                                      true, // encoding/json ignores case
 		`{"isError":true,"i\u017fError":false}`:                                 true, // encoding/json also folds the long s (U+017F)
-		`{"\ud800":1,"\ud801":2}`:                                               true, // both names decode to U+FFFD
+		`{"\ud800":1,"\ud801":2}`:                                               true, // both names decode to the replacement character U+FFFD
 		`{"a":1,"a\u0000":2}`:                                                   false,
 		`{"a":"\\\"","b":"}{\"a\":1,\\","c" : [ "]" , {"a":1} ] , "d":-1.5e3 }`: false,
 		`{"a":"\\","b":[["\\\""],"a"],"c":null , "a" : true}`:                   true,

@@ -49,7 +49,7 @@ const (
 	maxPattern  = 4 << 10 // bytes of one expression
 	maxProgram  = 20_000  // instructions of one expression
 	maxPrograms = 200_000 // instructions of all expressions
-	maxReach    = 2 << 10 // bytes of one match; a pattern with longer matches is searched for in the whole text
+	maxReach    = 2 << 10 // bytes of one match; a pattern with longer matches is matched against the whole text
 	maxDepth    = 2
 	maxWordSize = 12
 
@@ -95,7 +95,7 @@ type Hit struct {
 	Start, End int
 }
 
-// The readings of a text.
+// The readings of a text. The package comment explains them.
 const (
 	AsIs       = ""
 	Normalised = "normalised"
@@ -121,7 +121,7 @@ func Compile(patterns []Pattern) (*List, error) {
 			continue
 		}
 		q := &pattern{Pattern: p, index: i, work: baseWork + int64(size), reach: p.Reach}
-		if p.Reach > 0 { // few of the instructions of a built-in pattern are active at the same time
+		if p.Reach > 0 { // few instructions of a built-in pattern are active at the same time
 			q.work = 1
 		}
 		if p.Unless != "" {
@@ -214,7 +214,7 @@ func Check(regex string) error {
 type scan struct {
 	*List
 	ctx    context.Context
-	work   *int64 // the work that is left
+	work   *int64 // the work that this search may still do
 	err    error
 	input  input
 	most   int // the search stops when it has found this many matches
@@ -485,7 +485,7 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 		s.done[p.index] = wholeText
 		return s.matchWith(p.regex, p, window{text, text, 0, false}, reading)
 	case end <= s.done[p.index]:
-		return false // the last attempt covered this word
+		return false // the previous attempt covered this word already
 	}
 	from := stepBack(text, end, p.reach+16)
 	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {

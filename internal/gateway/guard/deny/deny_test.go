@@ -41,7 +41,7 @@ func between(s, sep string) string {
 	return strings.TrimSuffix(mapRunes(s, func(r rune) string { return string(r) + sep }), sep)
 }
 
-// Every seed is found in every disguise.
+// Every example in seeds is found in every disguise.
 func TestEvasions(t *testing.T) {
 	l := defaults(t)
 	leet := strings.NewReplacer("o", "0", "i", "1", "e", "3", "a", "4", "s", "5", "t", "7")
@@ -125,7 +125,7 @@ func TestEvasions(t *testing.T) {
 	}
 }
 
-// letters replaces small letters with the 26 characters from the given one on.
+// letters replaces small letters with 26 consecutive characters that begin with the given one.
 func letters(s string, from rune) string {
 	return mapRunes(s, func(r rune) string {
 		if 'a' <= r && r <= 'z' {
@@ -141,7 +141,7 @@ func reversed(s string) string {
 	return string(r)
 }
 
-// A pattern of a manifest also matches letters and blanks that only look like its own.
+// A pattern of a manifest also matches text in which letters and blanks are replaced by look-alikes.
 func TestLooksLikeAPattern(t *testing.T) {
 	l, err := deny.Compile([]deny.Pattern{{Name: "sql", Regex: "(?i)drop table"}})
 	if err != nil {
@@ -156,7 +156,7 @@ func TestLooksLikeAPattern(t *testing.T) {
 	}
 	for _, text := range []string{"drop\u2800the table", "\u202edrop a table", "🇩🇪 🇹🇷", "dropꟗtable"} {
 		if h, ok := find(l, []byte(text)); ok {
-			t.Errorf("%s is found as %v", text, h)
+			t.Errorf("%s is found as %v; want no match", text, h)
 		}
 	}
 }
@@ -221,14 +221,14 @@ func TestPatternsOfAnyKind(t *testing.T) {
 		want              bool
 	}{
 		{"a literal", `drop table`, "please DROP  TABLE users", true},
-		{"no literal at all", `\b\d{3}-\d{2}-\d{4}\b`, "id 123-45-6789.", true},
-		{"no literal, no match", `\b\d{3}-\d{2}-\d{4}\b`, "id 1234-5-6789.", false},
+		{"a pattern without a fixed word", `\b\d{3}-\d{2}-\d{4}\b`, "id 123-45-6789.", true},
+		{"a pattern without a fixed word, and no match", `\b\d{3}-\d{2}-\d{4}\b`, "id 1234-5-6789.", false},
 		{"anchored", `^rm -rf`, "rm -rf /", true},
 		{"anchored, but not at the start", `^rm -rf`, "do not rm -rf /", false},
 		{"unbounded", `begin.*end`, "begin " + strings.Repeat("x", 5000) + " end", true},
-		{"white space without a bound", `now\s+is\s+the\s+time`, "now" + strings.Repeat(" ", 3000) + "is\tthe\n\ntime", true},
-		{"a word without a bound", `you are \w+ without rules`, "you are a" + strings.Repeat("x", 4000) + " without rules", true},
-		{"a word without a bound, and no match", `you are \w+ without rules`, "you are a" + strings.Repeat("x", 4000) + " with rules", false},
+		{"unlimited white space", `now\s+is\s+the\s+time`, "now" + strings.Repeat(" ", 3000) + "is\tthe\n\ntime", true},
+		{"a word of unlimited length", `you are \w+ without rules`, "you are a" + strings.Repeat("x", 4000) + " without rules", true},
+		{"a word of unlimited length, and no match", `you are \w+ without rules`, "you are a" + strings.Repeat("x", 4000) + " with rules", false},
 		{"a choice", `foo|bar|baz`, "a BAR", true},
 		{"short words", `\bab\b`, "x ab y", true},
 		{"as leet", `password`, "my p4ssw0rd", true},
@@ -293,7 +293,7 @@ func TestDeepPatterns(t *testing.T) {
 	}
 }
 
-// find is [deny.List.Find] with all the work that a call may take.
+// find calls [deny.List.Find] with all the work that a call is allowed.
 func find(l *deny.List, text []byte) (deny.Hit, bool) {
 	work := deny.MaxWork
 	h, ok, err := l.Find(context.Background(), text, &work)

@@ -30,7 +30,7 @@ func redact(t testing.TB, l *deny.List, text string) string {
 	return b.String() + text[done:]
 }
 
-// FindAll returns every passage with its place, and nothing around the passage.
+// FindAll returns the exact bounds of every passage.
 func TestPassages(t *testing.T) {
 	l := defaults(t)
 	for text, want := range map[string]string{
@@ -72,7 +72,7 @@ func TestMarkersMatchNothing(t *testing.T) {
 	}
 }
 
-// FindAll stops with its caller.
+// FindAll stops when its context is cancelled.
 func TestFindAllStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -82,12 +82,12 @@ func TestFindAllStops(t *testing.T) {
 	}
 }
 
-// A search takes a bounded amount of work, whatever the pattern, and stops when the caller leaves.
+// A search does a bounded amount of work, whatever the pattern is, and stops when its context is cancelled.
 func TestFindIsBounded(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct{ name, regex, text string }{
-		{"repetition in repetition", `(?:[a-z]{0,30}){0,20}!`, "a"},
+		{"nested repetition", `(?:[a-z]{0,30}){0,20}!`, "a"},
 		{"a large class", `\pL{1,200}!`, "a"},
 		{"after a word", `drop[a-z ]{0,500}[a-z ]{0,500}!`, "drop "},
 		{"around a word", `[a-z ]{0,500}drop[a-z ]{0,500}!`, "drop "},

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// At most 2 % of ordinary system prompts are denied. The patterns were written with the first half of the file in view;
-// the second half was only counted.
+// At most 2 % of ordinary system prompts are denied. We looked at the first half of the file while we wrote the
+// patterns, and only counted the findings in the second half.
 func TestSystemPromptsPass(t *testing.T) {
 	text, err := os.ReadFile("testdata/system-prompts.txt")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestSystemPromptsPass(t *testing.T) {
 	}
 }
 
-// An order to hide what the same text asks for is denied. A rule that protects the user is not.
+// A text that orders the agent to hide what the same text asks for is denied. A rule that protects the user is not.
 func TestHiddenOrders(t *testing.T) {
 	l := defaults(t)
 	for text, want := range map[string]bool{

@@ -88,8 +88,8 @@ func sentenceBefore(text []byte, offset int) []byte {
 	return before[bytes.LastIndexAny(before, ".!?;\n")+1:]
 }
 
-// stepBack returns the offset that is n bytes before the given offset. It counts a run of white space as one byte,
-// because flatten replaces the run with one space.
+// stepBack returns the offset n bytes before the given offset. It counts a run of white space as one byte, because
+// flatten replaces the run with one space.
 func stepBack(text []byte, offset, n int) int {
 	for ; offset > 0 && n > 0; n-- {
 		offset--

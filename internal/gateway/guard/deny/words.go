@@ -6,10 +6,10 @@ import (
 	"unicode"
 )
 
-// The limits on the words that are searched for: the minimum length of a word, and the maximum number of words.
+// The search looks for at most maxWords words per pattern. Each word has at least minWord bytes.
 const (
 	minWord  = 3
-	minFirst = 2 // at the beginning of a match
+	minFirst = 2 // the minimum length of a word at the beginning of a match
 	maxWords = 80
 )
 

@@ -15,13 +15,13 @@ import "errors"
 type Set struct {
 	class [256]uint8
 	shift uint
-	// next[state|class] is the state after a byte of that class. The number of a state is the index at which its row
-	// begins in next. The number includes the bit s.hit if a word ends in the state.
+	// next[state|class] is the state after a byte of the given class. A state is identified by the index at which its
+	// row begins in next. The bit s.hit is added if a word ends in the state.
 	next  []uint32
 	hit   uint32
 	words [][]uint16 // the words that end in each state whose hit bit is set
 	size  []int      // how many bytes of each word are compared
-	reach int        // the maximum of all sizes
+	reach int        // the maximum of sizes
 }
 
 // Hit is the position where a word ends. [Set.Words] returns the words that end there.

@@ -68,7 +68,7 @@ func TestFindsWhatANaiveSearchFinds(t *testing.T) {
 		}
 		got := scan(s, text)
 		if !slices.IsSortedFunc(got, func(a, b found) int { return a.end - b.end }) {
-			t.Errorf("%d bytes: hits are not in order", size)
+			t.Errorf("text of %d bytes: the hits are not in order", size)
 		}
 		if want := naive(words, text, 8); !slices.Equal(sorted(got), sorted(want)) {
 			t.Errorf("%d bytes: got %d hits, want %d", size, len(got), len(want))

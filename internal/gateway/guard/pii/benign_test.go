@@ -51,11 +51,11 @@ func moment(r *rand.Rand) time.Time {
 	return time.Unix(1_500_000_000+r.Int64N(400_000_000), r.Int64N(1e9)).UTC()
 }
 
-// tunedOrHeld is the number of generators of which the rules were tuned on those with an even index, while the others
-// were held back. The generators after these were written when the rules were finished.
+// The first tunedOrHeld generators in the list alternate: the rules were tuned on those with an even index, and the
+// others were held back. All later generators were written after the rules were finished.
 const tunedOrHeld = 28
 
-// harmless lists generators of texts with numbers that are not personal data.
+// harmless lists generators of text with numbers that are not personal data.
 var harmless = []struct {
 	name string
 	line func(r *rand.Rand) string
@@ -215,8 +215,8 @@ var harmless = []struct {
 	}},
 }
 
-// TestHarmlessNumbers measures how many harmless numbers are taken for personal data, without any label. The limit is
-// one finding in 2 MB, for the generators that were used to tune the rules and for the others.
+// TestHarmlessNumbers measures how many harmless numbers without a label are mistaken for personal data. The limit is
+// one finding in 2 MB, both for the generators on which the rules were tuned and for the others.
 func TestHarmlessNumbers(t *testing.T) {
 	f, err := pii.New(numeric)
 	if err != nil {

@@ -47,10 +47,10 @@ func all(checks ...check) check {
 	}
 }
 
-// after applies a check to the part of a number that begins at an offset.
+// after returns a check that applies another check to the part of a number that begins at an offset.
 func after(from int, c check) check { return func(s []byte) bool { return c(s[from:]) } }
 
-// between checks that the digits s[from:to] are a number from low to high.
+// between returns a check that the digits s[from:to], read as a number, are between low and high.
 func between(from, to, low, high int) check {
 	return func(s []byte) bool {
 		n := number(s[from:to])
@@ -58,7 +58,7 @@ func between(from, to, low, high int) check {
 	}
 }
 
-// oneOf checks that the character at an offset is one of the given characters.
+// oneOf returns a check that the character at an offset is one of the given characters.
 func oneOf(at int, chars string) check {
 	return func(s []byte) bool { return bytes.IndexByte([]byte(chars), s[at]) >= 0 }
 }

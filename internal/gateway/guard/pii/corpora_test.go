@@ -94,9 +94,9 @@ var recognizers = map[string]struct{ category, key string }{
 	"us_passport_recognizer":               {pii.Passport, "passport"},
 }
 
-// oneCountry lists recognizers that find only the numbers of one country. ambit finds the numbers of every country.
-// If such a recognizer must find nothing in a vector, the vector can contain a number of another country. The test
-// skips such a vector.
+// oneCountry lists recognizers that find only the numbers of one country, whereas ambit finds the numbers of every
+// country. A text in which such a recognizer must find nothing can contain a number of another country, so the test
+// skips the text.
 var oneCountry = map[string]bool{
 	"ph_mobile_number_recognizer": true, "tr_phone_number_recognizer": true, "kr_frn_recognizer": true, "kr_rrn_recognizer": true,
 	"de_passport_recognizer": true, "es_passport_recognizer": true, "in_passport_recognizer": true, "it_passport_recognizer": true,
@@ -127,8 +127,8 @@ func ratio(a, b int) float64 {
 	return float64(a) / float64(b)
 }
 
-// TestCorporaPresidioVectors runs the test vectors of Presidio. In Presidio, each recognizer sees only its own
-// texts. Here, all checks of a category see the text. The member name identifies a number without a check digit.
+// TestCorporaPresidioVectors runs the test vectors of Presidio. In Presidio, only one recognizer sees each text. Here,
+// all checks of a category see it. The member name identifies a number without a check digit.
 func TestCorporaPresidioVectors(t *testing.T) {
 	var rows []struct {
 		File   string
@@ -177,13 +177,13 @@ func TestCorporaPresidioVectors(t *testing.T) {
 			t.Logf("%s %s: %d, want %.0f: %q", name, row.File, got, want, text)
 		}
 		if otherwise[name] == "" {
-			t.Errorf("%s: for the vector of %s, %s, got %d findings, want %.0f", name, row.File, text, got, want)
+			t.Errorf("%s: in the vector of %s, %s, got %d findings, want %.0f", name, row.File, text, got, want)
 		}
 		met[name] = true
 	}
 	for name, why := range otherwise {
 		if !met[name] {
-			t.Errorf("%s: no vector differs any more for the reason: %s", name, why)
+			t.Errorf("%s: no test vector needs this exception any longer: %s", name, why)
 		}
 	}
 	report(t, byFile, 0, 0)

@@ -114,7 +114,7 @@ const (
 )
 
 func base58check(s []byte, letters string) bool {
-	// The 25 bytes of an address are a number in seven words of 32 bits, the last of which is the least significant.
+	// The 25 bytes of an address are read as one number of seven 32-bit words. The last word is the least significant.
 	var words [7]uint32
 	for _, c := range s {
 		carry := uint64(max(0, strings.IndexByte(letters, c)))

@@ -57,7 +57,8 @@ func newLabels(list string) labels {
 	return set
 }
 
-// near reports whether a label of the set is near text[start:end] or in the name of the JSON member.
+// near reports whether a label of the set is near text[start:end], or in the name of the JSON member that contains the
+// text.
 func (s *search) near(start, end int, set labels) bool {
 	return s.anyNear(start, end) && s.has(start, set)
 }
@@ -223,7 +224,7 @@ func (s *search) labelBefore(text []byte, end int) direct {
 			case '.':
 				if end-at > 1 && at >= 6 && wordByte(text[at-2]) && wordByte(text[at-6]) && wordByte(text[at-5]) &&
 					wordByte(text[at-4]) && wordByte(text[at-3]) {
-					return unknown // the end of a sentence, not of an abbreviation
+					return unknown // a full stop that ends a sentence, not an abbreviation
 				}
 			}
 			at--
@@ -256,7 +257,8 @@ func (s *search) labelBefore(text []byte, end int) direct {
 	return unknown
 }
 
-// wordByte reports whether a byte is part of a word. An underscore separates words, because names contain it.
+// wordByte reports whether a byte is part of a word. An underscore is not part of a word, because names such as tax_id
+// contain it between words.
 func wordByte(c byte) bool { return alnum(c) || c >= 0x80 }
 
 // asks contains phrases that ask for a call to the number that follows.

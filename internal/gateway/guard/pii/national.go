@@ -2,7 +2,7 @@ package pii
 
 import "bytes"
 
-// This file contains the checks that are not a weighted sum, a date or a combination of these.
+// This file contains the checks that cannot be expressed as a weighted sum, a date or a combination of both.
 
 func usSSN(s []byte) bool {
 	area, group, serial := number(s[:3]), number(s[3:5]), number(s[5:])

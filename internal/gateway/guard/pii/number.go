@@ -189,8 +189,8 @@ func (s *search) numberAt(i int) int {
 	return b
 }
 
-// identify looks for the longest number that begins with the token text[a:b]. It returns the end of the number, or 0
-// if there is none.
+// identify looks for the longest number whose first token is text[a:b]. It returns the end of the number, or 0 if there
+// is none.
 func (s *search) identify(a, b int) int {
 	text := s.text
 	if b-a > maxCompact || a > 1 && (text[a-1] == '-' || text[a-1] == '.' || text[a-1] == '_') && alnum(text[a-2]) {
@@ -280,7 +280,8 @@ func (f *form) fits(compact []byte) bool {
 	return true
 }
 
-// These constants define when a number is one of many: at least crowd similar numbers are within around bytes of it.
+// These constants define when a number counts as one of many: at least crowd similar numbers are within a distance of
+// around bytes.
 const (
 	around = 320
 	crowd  = 2
@@ -383,7 +384,7 @@ func (s *search) inList(a, end int) bool {
 
 // isOther reports whether the label of a number names another kind of number, such as an order number. The label is the
 // word directly in front of the number, or the name of the JSON member if the number is its whole value. The label "id"
-// counts only for a number without separators.
+// counts only before a number without separators.
 func (s *search) isOther(f *form, a, end int) bool {
 	kind := unknown
 	if a == 0 && end == len(s.text) {
@@ -394,7 +395,7 @@ func (s *search) isOther(f *form, a, end int) bool {
 	return kind == another || kind == anID && f.sep == 0
 }
 
-// keyLabel returns the kind of the last word in the name of the JSON member.
+// keyLabel returns the kind of label that the last word in the name of the JSON member is.
 func (s *search) keyLabel() direct {
 	if !s.keyRead {
 		s.keyRead, s.keyKind = true, s.labelBefore(s.key, len(s.key))

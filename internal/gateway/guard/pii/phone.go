@@ -120,7 +120,7 @@ func (s *search) phoneAt(a int) int {
 		before = text[start-1]
 	}
 	if plus && (wordByte(before) || before == '.' || before == '+') {
-		return 0 // a version such as 1.0.0+20240506, or a sum
+		return 0 // a plus sign inside a version such as 1.0.0+20240506, or inside a sum
 	}
 	if !plus {
 		if end := s.american(a, start, before); end > 0 {
@@ -212,7 +212,7 @@ func (s *search) dial(a int) (d dialed) {
 	s.work += at - a
 	if at < len(text) && gaps == 0 && (letter(text[at]) && text[at] != 'x' && text[at] != 'e' ||
 		d.n == len(d.digits) && digit(text[at])) {
-		d.n = 0 // the last group is part of a word or of a longer number
+		d.n = 0 // the last group of digits is part of a word or of a longer number
 	}
 	return d
 }
@@ -258,7 +258,7 @@ func (s *search) american(a, start int, before byte) int {
 		return 0
 	}
 	if !open && between == ' ' && start > 1 && before == ' ' && digit(text[start-2]) {
-		return 0 // a list of numbers
+		return 0 // the number is part of a list of numbers
 	}
 	return end
 }

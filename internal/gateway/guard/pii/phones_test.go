@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write phones.txt from the phonenumbers module in go.mod, and the table in the guide")
 
-// The table must match the phonenumbers module in go.mod. Production code does not import that module, because
-// loading its metadata takes 7 ms and 5 MB before main runs.
+// The table must match the module phonenumbers in the version of go.mod. Production code does not import that module,
+// because loading its metadata takes 7 ms and 5 MB before main runs.
 func TestPhonesAreCurrent(t *testing.T) {
 	all, err := phonenumbers.MetadataCollection()
 	if err != nil {

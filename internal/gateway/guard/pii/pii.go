@@ -89,7 +89,7 @@ type search struct {
 	text []byte
 	key  []byte // the end of the name of the JSON member that contains the text
 	done int    // the end of the last span that was found
-	work int    // the number of bytes that were looked at, for tests
+	work int    // the number of bytes that were read so far, for tests
 	out  []Span
 	view view.View
 
@@ -97,14 +97,14 @@ type search struct {
 	path    [maxGroups]step // used by identify
 	failed  [][2]int        // for each form, the ends of the last two numbers whose check digit is wrong
 	others  [crowd]token    // the last long numbers that are not personal data
-	turn    int             // the number of tokens that were put into others
-	colons  int             // no address contains the colons before this offset
+	turn    int             // the number of tokens that were stored in others so far
+	colons  int             // no address contains a colon that precedes this offset
 
 	keyView view.View
-	keyRead bool // whether keyKind is set
+	keyRead bool // keyRead is set once keyKind has been determined
 	keyKind direct
 
-	labeled   bool     // whether the fields below are set
+	labeled   bool     // labeled is set once the fields below are valid
 	read      int      // the end of the text that was searched for labels
 	paragraph int      // the start of the paragraph that contains read
 	last      []int    // for each set, the end of its last label before read

@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// sample returns a random number in the form, or one that the check refuses if valid is false.
+// sample returns a random number of the given form. If valid is false, the number has the form, but the check refuses
+// it.
 func sample(r *rand.Rand, form string, ok check, valid bool) string {
-	var countries []string // of the IBANs of this length
+	var countries []string // the countries whose IBANs have this length
 	for c := range strings.FieldsSeq(ibanLengths) {
 		if len(form) > 14 && strings.HasPrefix(form, "AA99") && c[2:] == fmt.Sprint(len(strings.NewReplacer(" ", "", "-", "").Replace(form))) {
 			countries = append(countries, c[:2])
@@ -45,7 +46,7 @@ func sample(r *rand.Rand, form string, ok check, valid bool) string {
 				return string(text)
 			}
 			if misses++; misses > 20 {
-				return "" // a number without a check digit
+				return "" // every number of this form passes the check, because it has no check digit
 			}
 			// Change the last character of the number.
 			last := len(compact) - 1
@@ -83,7 +84,7 @@ func TestEveryRow(t *testing.T) {
 					form = strings.Trim(form, "!^")
 					number := sample(r, form, row.ok, true)
 					if number == "" {
-						continue // no number of this length exists, such as an IBAN of 17 characters
+						continue // no number has this length, for example no IBAN has 17 characters
 					}
 					for label := range strings.SplitSeq(row.labels, ", ") {
 						if text := label + ": " + number + "."; !found(text, "") {
@@ -97,7 +98,7 @@ func TestEveryRow(t *testing.T) {
 						t.Errorf("%q is not found without a label", number)
 					}
 					if !bare && !strings.Contains(rows[0].forms, "!"+form) {
-						// Another row can accept the same number without a label, but not most of such numbers.
+						// Another row may accept some of these numbers without a label, but not most of them.
 						wrong := 0
 						for range 20 {
 							if found("it says "+sample(r, form, row.ok, true)+" there", "") {
@@ -137,7 +138,7 @@ func isRelaxed(rows []id, row id) bool {
 	return false
 }
 
-// A row describes a number that exists, and the labels of a row are words in lower case.
+// Every row is complete, and each country and name occurs once. Labels are words in lower case.
 func TestRowsAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, rows := range [][]id{cards, ibans, ids} {
@@ -159,12 +160,12 @@ func TestRowsAreWellFormed(t *testing.T) {
 	}
 	for word := range directLabels {
 		if word != strings.ToLower(word) || len(word) > 16 {
-			t.Errorf("%q is never found", word)
+			t.Errorf("no sample of %q was found", word)
 		}
 	}
 }
 
-// The guide contains the table.
+// The table in the guide is current.
 func TestGuideListsEveryRow(t *testing.T) {
 	const file, begin, end = "../../../../docs/guides/personal-data.md", "<!-- numbers -->\n", "<!-- /numbers -->\n"
 	var want strings.Builder

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// hostile lists texts that are repeated to look for slow ones. The first is prose, which the others are compared with.
+// hostile lists texts. Each is repeated, to find texts that take much work. The first is prose, with which the others
+// are compared.
 var hostile = []struct{ name, text string }{
 	{"prose", "The meeting on 12 March begins at 10:30. Please bring 2 copies of the report, and write to the team. "},
 	{"digits", "1 2 3 4 5 6 7 8 9 "},
@@ -65,7 +66,7 @@ func TestWorkIsLinear(t *testing.T) {
 			text := []byte(strings.Repeat(h.text, 1+(64<<10)/len(h.text)))
 			s.find(text, []byte(key), nil)
 			if ratio := float64(s.work) / float64(len(text)); ratio > maxWork {
-				t.Errorf("%s, key %q: %.1f bytes for each byte", h.name, key, ratio)
+				t.Errorf("%s, key %q: the search read %.1f bytes for each byte of text", h.name, key, ratio)
 			} else if testing.Verbose() && key == "" {
 				t.Logf("%-20s %5.1f", h.name, ratio)
 			}
@@ -73,7 +74,7 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzWork hunts for texts that take much work.
+// FuzzWork looks for texts whose search takes much work.
 func FuzzWork(f *testing.F) {
 	for _, h := range hostile {
 		f.Add([]byte(h.text), []byte("phone"))
@@ -87,12 +88,12 @@ func FuzzWork(f *testing.F) {
 		text := bytes.Repeat(unit, 1+(8<<10)/len(unit))
 		s.find(text, key, nil)
 		if s.work > maxWork*len(text)+1000 {
-			t.Fatalf("%q repeated takes %.1f bytes for each byte", unit, float64(s.work)/float64(len(text)))
+			t.Fatalf("%q repeated: the search read %.1f bytes for each byte of text", unit, float64(s.work)/float64(len(text)))
 		}
 	})
 }
 
-// BenchmarkFind measures the speed on texts that look for slow ones. Compare each with prose.
+// BenchmarkFind measures the speed on texts that take much work. Compare each result with prose.
 func BenchmarkFind(b *testing.B) {
 	for _, h := range hostile {
 		b.Run(strings.ReplaceAll(h.name, " ", "_"), func(b *testing.B) {

@@ -17,8 +17,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// Texts without secrets have less than one finding per megabyte. The texts are files of Go, of the modules in Go's cache
-// and of npm packages, and generated logs and answers of APIs. Tests are left out where they contain secrets on purpose.
+// A scan of text without secrets makes fewer than one finding per megabyte. The texts are files of Go, of the modules
+// in Go's cache and of npm packages, and generated logs and API answers. Test files that contain secrets on purpose are
+// left out.
 func TestBenignTexts(t *testing.T) {
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {

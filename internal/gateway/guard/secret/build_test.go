@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A list of formats that cannot be compared from left to right, or has nothing to search for, is refused.
+// A list of formats is refused if a format cannot be compared from left to right, or has no literal to search for.
 func TestBadFormats(t *testing.T) {
 	for list, want := range map[string]string{
 		"no tab":                          "has no tab",

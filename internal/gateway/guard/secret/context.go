@@ -11,7 +11,7 @@ type name struct {
 	try  func(s *scan, text []byte, start, end int, dst []Match) []Match
 }
 
-// names lists the words. Longer names that contain a word are handled together with it.
+// names lists the words. A longer name that contains a word is handled together with the word.
 var names = []name{
 	{"pass", (*scan).tryPassword},
 	{"pwd", (*scan).tryPassword},
@@ -44,8 +44,8 @@ var names = []name{
 	{"data:", (*scan).tryData},
 }
 
-// context is what the scan remembers about the text before the current position. Positions are stored plus one, so 0
-// means that there is no such position.
+// context stores where the scan has seen certain things in the text before the current position. Positions are stored
+// plus one, so 0 means that there is no such position.
 type context struct {
 	judged int // the start of the last value that was judged
 	bare   int // the end of the last name without a value
@@ -74,7 +74,7 @@ var (
 	noBacktick = line.without("`")
 )
 
-// These are the numbers of the classes. The engine adds them first, in this order.
+// These are the numbers of the classes. The engine adds these classes first, in this order.
 const (
 	className class = iota
 	classBare
@@ -90,13 +90,13 @@ type assignment struct {
 	name       []byte
 	start, end int
 	quoted     bool
-	spaced     bool // only a space separates the name and the value
+	spaced     bool // spaced is set if only a space separates the name and the value
 }
 
 // maxName is how many bytes of a name are read on each side of a word.
 const maxName = 48
 
-// assignmentAt reads the assignment to the name around text[start:end]. It returns false if there is no value.
+// assignmentAt reads an assignment whose name contains text[start:end]. It returns false if there is no value.
 func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool) {
 	at := s.runEnd(text, className, end, len(text))
 	s.effort += 6

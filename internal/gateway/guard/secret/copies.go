@@ -30,7 +30,7 @@ const (
 	minCopy = 8
 	minPart = 16
 	stride  = 8
-	// maxWindows is the maximum number of windows of a value to search for.
+	// maxWindows is the maximum number of windows per value that the search looks for.
 	maxWindows = 32
 	maxCopy    = 1 << 20 // how many bytes of values are remembered
 	eight      = 8
@@ -97,8 +97,8 @@ func partial(w []byte) bool {
 	return digits > 0
 }
 
-// encodesText reports whether a part of a value begins with the base64 of readable text. The payload of a JSON Web
-// Token has such parts, but so does harmless data with the same text.
+// encodesText reports whether a part of a value begins with the base64 form of readable text. The payload of a JSON Web
+// Token has such parts, but harmless base64 data with the same text has them too.
 func encodesText(part []byte) bool {
 	for shift := 0; shift < 4 && shift+eight <= len(part); shift++ {
 		if p := part[shift : shift+eight]; printable(p[0], p[1], p[2], p[3]) && printable(p[4], p[5], p[6], p[7]) {
@@ -139,7 +139,7 @@ func (c *copies) insert(value, at int) {
 			*w = window{key, uint32(value) + 1, uint32(at)}
 			return
 		case w.key == key:
-			return // another value has the same window; one of them is enough
+			return // another value has the same window, and one entry is enough to find it
 		}
 	}
 }

@@ -161,8 +161,8 @@ func onlyText(data []byte, from int) []byte {
 	}
 }
 
-// tryRuns tries the formats without a literal at the long words in text[start:end]. Each of these formats has a
-// separator before or after its long part, so words without a separator are skipped.
+// tryRuns tries the formats without a literal at the long words in text[start:end]. In each of these formats, a
+// separator precedes or follows the long part, so words without a separator are skipped.
 func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 	for at := start; ; at++ {
 		from := at

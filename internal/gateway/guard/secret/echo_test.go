@@ -58,7 +58,7 @@ func TestEchoFindsParts(t *testing.T) {
 	}
 }
 
-// Text that a secret shares with others of its kind is not masked, because answers need it.
+// Text that many secrets of a kind share, such as a prefix, is not masked, because answers need it.
 func TestEchoKeepsPublicText(t *testing.T) {
 	for value, texts := range map[string][2]string{
 		"github_pat_11ABCDEFG0aBcDeF":          {"https://api.github.com/_pat 11ABCDEFG", "https://api.github.com/_pat *"},
@@ -74,7 +74,8 @@ func TestEchoKeepsPublicText(t *testing.T) {
 	}
 }
 
-// Every string in a JSON credential has parts, whatever its name and depth, unless it is plainly public.
+// Parts of every string in a JSON credential are found, whatever its name and depth, unless the string is clearly
+// public.
 func TestEchoOfJSON(t *testing.T) {
 	e := echo(t, `{"type": "service_account", "value": "pLain4You", "deep": [{"x": ["qWerty77"]}, "zXcvbn88"], "short": "aBcD5",
 "project_id": "my-project-1", "tenantId": "contoso-main", "client_email": "bot@my-project-1.iam.gserviceaccount.com",

@@ -9,13 +9,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// slow are beginnings of tokens. A scan of each of them, repeated, stops.
+// slow lists beginnings of tokens. A scan of any of them, repeated many times, stops early.
 var slow = []string{
 	"live_live_live_", `\nsk_test_UUID-----BEGIN A-Za-z0-9` + "\u200b", "bearer SWMKEY-1-live_live_x", "sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-",
 }
 
-// The scan of a slow text ends with a match that covers the rest of the text. A secret before it is found, and one after
-// it is redacted too. A second scan finds nothing.
+// The scan of a slow text ends with a match that covers the rest of the text. A secret before that match is found, and
+// a secret inside it is redacted too. A second scan finds nothing.
 func TestSlowTexts(t *testing.T) {
 	e := secret.Standard()
 	known, err := secret.NewKnown([]secret.Value{{Name: "SLOT", Secret: "stored-value"}})
@@ -27,22 +27,22 @@ func TestSlowTexts(t *testing.T) {
 		matches := e.Scan([]byte(text), known, nil)
 		last := matches[len(matches)-1]
 		if last.Rule != "unscanned" || last.End != len(text) || last.Start < 500 || last.Start > 20_000 {
-			t.Errorf("%q: the last of %d matches is %v in %d bytes", unit, len(matches), last, len(text))
+			t.Errorf("%q: the last of %d matches is %v, want a match at the end of the %d bytes", unit, len(matches), last, len(text))
 		}
 		clean, _ := redact(e, text)
 		if strings.Contains(clean, token) {
-			t.Errorf("%q: the token is left", unit)
+			t.Errorf("%q: the token is still in the text", unit)
 		}
 		for _, m := range matches[:min(len(matches), 2)] {
 			if got := text[m.Start:m.End]; got != token && got != "stored-value" {
-				t.Errorf("%q: %q is found first", unit, got)
+				t.Errorf("%q: one of the first two matches is %q, want the token or the stored value", unit, got)
 			}
 		}
-		for range 2 { // the copies of a token can be found later
+		for range 2 { // a later scan can find further copies of the token
 			clean, _ = redact(e, clean)
 		}
 		if again, n := redact(e, clean); n > 0 {
-			t.Errorf("%q: after three scans, another changes %d bytes to %d", unit, len(clean), len(again))
+			t.Errorf("%q: a fourth scan changed the text from %d to %d bytes", unit, len(clean), len(again))
 		}
 	}
 }

@@ -43,7 +43,7 @@ type Engine struct {
 	classes classes
 	formats []*format
 	runs    []*format // formats without a literal; they are tried at long runs of letters and digits
-	beside  set       // the characters before or after the long part of these formats
+	beside  set       // the characters next to the long part of these formats
 	set     *literal.Set
 	words   []word // the formats and names of each word in the set
 	scratch sync.Pool
@@ -135,7 +135,7 @@ func build(list string) (*Engine, error) {
 	return e, nil
 }
 
-// addBeside adds the characters that separate the long part of a format from the others.
+// addBeside adds the characters that separate the long part of a format from its other parts.
 func (e *Engine) addBeside(f *format) {
 	for _, p := range f.parts {
 		for b := range 256 {

@@ -2,13 +2,13 @@ package secret
 
 import "math/rand/v2"
 
-// Load builds the engine again, for a benchmark.
+// Load builds a new engine, for a benchmark.
 func Load() error {
 	_, err := build(formatList)
 	return err
 }
 
-// Example is a credential of a format and a text that differs from it in one character too few.
+// Example is a credential of a format. Near is the same text with one character too few.
 type Example struct {
 	Rule            string
 	Token, NearMiss string
@@ -23,7 +23,7 @@ func (e *Engine) Examples(r *rand.Rand) []Example {
 			continue
 		}
 		var token, miss []byte
-		long := 0 // the longest part of the near miss is one character too short
+		long := 0 // the longest part of the shorter text lacks one character
 		for i, p := range f.parts {
 			if p.text == "" && p.min > f.parts[long].min {
 				long = i
@@ -78,7 +78,7 @@ func (e *Engine) Words() (words []string) {
 	return words
 }
 
-// Work scans a text and returns how many bytes of runs were read, and how many bytes were decoded.
+// Work scans a text. It returns how many bytes of runs the scan read, and how many bytes it decoded.
 func (e *Engine) Work(text []byte) (steps, decoded int) {
 	s := &scan{Engine: e, budget: freeDecode + len(text), noise: freeDecode + len(text)/2}
 	s.scanLayer(text, 0, nil)

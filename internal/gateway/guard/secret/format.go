@@ -20,7 +20,7 @@ type format struct {
 	lead   int
 	// inner is set if the credential can begin in the middle of a word, because it begins with a long literal.
 	inner bool
-	// weak is set if the beginning of the format is so short that it also occurs by chance in encoded data.
+	// weak is set if the beginning of the format is so short that encoded data can contain it by chance.
 	weak bool
 	// named is set if the format applies only to values that are assigned to a certain name.
 	named bool
@@ -49,9 +49,10 @@ const (
 	minWord = 3
 	// minInner is the minimum length of a literal that can begin in the middle of a word.
 	minInner = 6
-	// minLong is the minimum length of the part at which a format without a literal is tried.
+	// minLong is the minimum length of the long part of a format without a literal. The scan tries the format at runs
+	// of at least this length.
 	minLong = 21
-	// maxLong is the length of the longest part of such a format.
+	// maxLong is the maximum length of this part.
 	maxLong = 64
 )
 

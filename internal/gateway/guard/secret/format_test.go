@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// containers are the ways in which tokens occur in results.
+// containers lists texts around a token that occur in results.
 var containers = map[string]string{
 	"json":     `{"id": 7, "value": "%s", "ok": true}`,
 	"yaml":     "spec:\n  value: %s\n  other: 1\n",
@@ -59,7 +59,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// A text that has one character too few is no credential, unless another rule finds it.
+// A text that is one character shorter than a credential is not found, unless another rule finds it.
 func TestNearMisses(t *testing.T) {
 	e := secret.Standard()
 	for _, x := range e.Examples(rand.New(rand.NewPCG(2, 2))) {
@@ -71,7 +71,7 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// Formats are found with other random values, whole.
+// Credentials with other random values are found completely, for every format.
 func TestWholeTokens(t *testing.T) {
 	e := secret.Standard()
 	for seed := range uint64(20) {

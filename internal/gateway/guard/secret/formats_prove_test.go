@@ -33,8 +33,8 @@ var (
 	quotedText = regexp.MustCompile("`([^`]*)`")
 )
 
-// Every format in a public table that is a secret and identifies itself is found, whole and without any context. One
-// format is left out: "0x" and 40 hex digits are also an Ethereum address, and addresses are not secret.
+// Every format of secrets in a public table is found completely and without any context, if the format identifies
+// itself. One format is left out: "0x" and 40 hex digits are also an Ethereum address, and addresses are not secret.
 func TestCorporaFormats(t *testing.T) {
 	folder := os.Getenv("CORPORA")
 	if folder == "" {
@@ -77,7 +77,7 @@ func TestCorporaFormats(t *testing.T) {
 	t.Logf("%d formats", formats)
 }
 
-// random returns a random text of a shape, such as `ghp_` + `X`*36.
+// random returns random text of a shape. The shape is written like `ghp_` + `X`*36.
 func random(t *testing.T, r *rand.Rand, shape, sets string) string {
 	names, parts := strings.Split(sets, ", "), shapeParts.FindAllString(shape, -1)
 	runs := strings.Count(shape, "`X`*")
@@ -95,7 +95,7 @@ func random(t *testing.T, r *rand.Rand, shape, sets string) string {
 			}
 			name := names[min(run, len(names)-1)]
 			if len(names) > 1 && len(names) < runs && run < runs-1 {
-				name = names[0] // the table does not say which run has which set
+				name = names[0] // the table does not say which run has which character set
 			}
 			run++
 			chars := alphabets[name]

@@ -30,7 +30,8 @@ func ignoredName(name []byte) bool {
 	return ignoredEnds[string(lastWord(buffer[:0], name))] || ignoredWords().Contains(squeeze(buffer[:0], name))
 }
 
-// lastWord appends the last word of a name to dst, in lower case. In tokenUrl, token_url and TOKEN-URL it is "url".
+// lastWord appends the last word of a name to dst, in lower case. The last word of tokenUrl, token_url and TOKEN-URL is
+// "url".
 func lastWord(dst, name []byte) []byte {
 	start := len(name)
 	for start > 0 && alnum[name[start-1]] {

@@ -20,7 +20,7 @@ func known(t *testing.T, values ...secret.Value) *secret.Known {
 	return k
 }
 
-// A value in any encoding is replaced by its name.
+// Replace replaces a value in any encoding with its name.
 func TestReplaceKnown(t *testing.T) {
 	const value = "correct horse/battery+staple"
 	k := known(t, secret.Value{Name: "A", Secret: value}, secret.Value{Name: "LONG", Secret: value + " and more"}, secret.Value{Name: "SHORT", Secret: "1"})

@@ -26,7 +26,7 @@ func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match 
 	for _, p := range f.parts[1:] {
 		for n := 0; p.text != "" && n < len(p.text) || p.text == "" && (p.max == 0 || n < p.max); n++ {
 			if n >= p.min && p.text == "" && (at == len(text) || skipNoise(text, at) > at) {
-				break // the token is complete
+				break // all parts of the token were found
 			}
 			for skip := skipNoise(text, at); skip > at; skip = skipNoise(text, at) {
 				if noise++; noise > maxNoise {

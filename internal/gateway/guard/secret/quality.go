@@ -9,7 +9,7 @@ type quality struct {
 	lower, upper, digits, hex, blanks int
 	other                             int
 	distinct                          int
-	pairs, common                     int // the pairs of letters, and those that are common in words
+	pairs, common                     int // the number of pairs of letters, and how many of them are common in words
 }
 
 // sample is the maximum number of bytes of a value that are read to judge it.
@@ -118,7 +118,8 @@ func (q quality) token(shortest int) bool {
 	return q.distinct >= min(9, n-2) && !q.wordy() && 3*q.other < n
 }
 
-// strong reports whether a value looks like a token even without a name: long, mixed, and no hash or UUID.
+// strong reports whether a value looks like a token even without a name before it: it is long, mixes kinds of
+// characters, and is not a hash or UUID.
 func (q quality) strong() bool {
 	n := q.read
 	return q.size >= 20 && q.upper > 1 && q.lower > 1 && q.digits > 1 && q.distinct >= 14 && q.hex < n-2 &&

@@ -2,5 +2,6 @@
 
 package secret_test
 
-// race is true under the race detector. A sync.Pool then drops values at random, so tests cannot count allocations.
+// race is true if the race detector is on. The race detector makes sync.Pool drop values at random, so tests cannot
+// count allocations.
 const race = true

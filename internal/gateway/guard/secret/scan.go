@@ -17,9 +17,9 @@ type scan struct {
 	rest   view.View
 	budget int  // how many more bytes the scan is allowed to decode
 	steps  int  // how many bytes of runs were read
-	effort int  // how much work the words of this layer made, in steps of about 2 ns
-	cut    bool // a quotation mark follows the beginning of a token
-	noise  int  // how many more bytes can be compared without noise
+	effort int  // the work for the words that were found in this layer, in steps of about 2 ns
+	cut    bool // set if a quotation mark follows the beginning of a token
+	noise  int  // how many more bytes may be compared without noise
 	quiet  []byte
 	levels [maxDepth + 1]level
 
@@ -254,7 +254,7 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	return dst
 }
 
-// resetLayer forgets what is known about the last text.
+// resetLayer forgets everything about the previous text.
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
 	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
@@ -408,7 +408,7 @@ func (f *format) tryAssigned(s *scan, text []byte, start, end int, dst []Match) 
 	if !ok {
 		return dst
 	}
-	s.context.judged = 0 // another word in the name can have other rules
+	s.context.judged = 0 // another word in the name can have other rules for the same value
 	return s.tryFormat(text, a.start, f, dst)
 }
 

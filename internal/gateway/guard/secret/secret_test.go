@@ -105,7 +105,7 @@ func TestMatchesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// hostile texts make a scan try many candidates.
+// hostile lists texts that make a scan try many candidates.
 var hostile = map[string]string{
 	"open keys":   strings.Repeat("-----BEGIN RSA PRIVATE KEY-----\n", 5_000),
 	"curls":       strings.Repeat("curl -u a ", 20_000),
@@ -127,7 +127,7 @@ var hostile = map[string]string{
 	"wide":        strings.Repeat("ghp＿ａ", 20_000),
 }
 
-// The work for a text is at most a small multiple of its size.
+// A scan reads at most a small multiple of the size of its text.
 func TestLinearWork(t *testing.T) {
 	for name, text := range hostile {
 		if steps, _ := secret.Standard().Work([]byte(text)); steps > 16*len(text) {
@@ -136,7 +136,7 @@ func TestLinearWork(t *testing.T) {
 	}
 }
 
-// A text of a few words that are repeated makes several rules read the same runs.
+// Repeated words make several rules read the same runs. The work stays linear.
 func TestLinearWorkOfRepeatedWords(t *testing.T) {
 	words := secret.Standard().Words()
 	for _, signs := range []string{"=", ":", ": ", `"`, "'", "`", ">", ",", ";", "&", "|", "\n", " ", "-", "_", ".", "/", "0", "A", "Zk3vT9wQ", "\u200b", "%41", `\n`} {
@@ -155,7 +155,7 @@ func TestLinearWorkOfRepeatedWords(t *testing.T) {
 	}
 }
 
-// The decoded forms of a text together are not larger than the text, whatever it contains.
+// All decoded forms of a text together are at most as large as the text, whatever it contains.
 func TestDecodedTextIsBounded(t *testing.T) {
 	for name, text := range hostile {
 		for range 4 {
@@ -167,7 +167,7 @@ func TestDecodedTextIsBounded(t *testing.T) {
 	}
 }
 
-// A value that was found once is found in every copy, part and encoding.
+// Once a value was found, all its copies, parts and encodings are found too.
 func TestCopies(t *testing.T) {
 	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
 	first := "password: '" + value + "'\n"
@@ -182,7 +182,7 @@ func TestCopies(t *testing.T) {
 	} {
 		clean, _ := redact(secret.Standard(), first+"and "+text+" again")
 		if strings.Contains(clean, text) {
-			t.Errorf("%s: the copy is left: %q", name, clean)
+			t.Errorf("%s: the copy was not redacted: %q", name, clean)
 		}
 	}
 	if clean, _ := redact(secret.Standard(), first+"and "+value[:9]+" again"); !strings.Contains(clean, value[:9]) {
@@ -190,7 +190,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Values are found by their names, whatever the notation.
+// A value is found because of the name before it, in every notation.
 func TestNames(t *testing.T) {
 	const strong, pass = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6", "hunter" + "2x!9"
 	const hexKey = "9f8e7d6c5b4a" + "39281706f5e4d3c2b1a0"
@@ -274,7 +274,8 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// Real text has values with such names that are not secrets, and encoded data with the beginnings of short formats.
+// Real text contains values with names like "password" that are not secret, and encoded data that contains the
+// beginnings of short formats.
 func TestValuesOfOtherKinds(t *testing.T) {
 	const strong = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
 	r := rand.New(rand.NewPCG(8, 8))
@@ -307,7 +308,7 @@ func TestValuesOfOtherKinds(t *testing.T) {
 	}
 }
 
-// A value that contains encoded text does not make other encodings of this text a secret.
+// A value that contains encoded text does not make other encodings of the same text secret.
 func TestCopiesOfEncodedText(t *testing.T) {
 	const host = "eyJpc3MiOiJodHRwczovL2hvc3QudGVzdC9hL2IvYyJ9"
 	jwt := "eyJhbGciOiJIUzI1NiJ9." + host + ".Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
@@ -318,7 +319,8 @@ func TestCopiesOfEncodedText(t *testing.T) {
 	}
 }
 
-// All copies of a token of every format are redacted. A token of fewer than 16 characters is a word of its own.
+// All copies of a token are redacted, for every format. A token of fewer than 16 characters is redacted only where it
+// is a word of its own.
 func TestCopiesOfEveryFormat(t *testing.T) {
 	e := secret.Standard()
 	for seed := range uint64(3) {

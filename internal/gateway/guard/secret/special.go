@@ -160,7 +160,7 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 	return s.found(text, at, to, "curl-auth-user", rankName, dst)
 }
 
-// maxManifest is the distance between the lines "kind: Secret" and "data:" of a Kubernetes manifest.
+// maxManifest is the maximum distance between the lines "kind: Secret" and "data:" of a Kubernetes manifest.
 const maxManifest = 1 << 10
 
 func (s *scan) tryKind(text []byte, start, end int, dst []Match) []Match {

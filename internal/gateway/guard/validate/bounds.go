@@ -22,7 +22,7 @@ const (
 )
 
 // Bounds returns an error if a JSON text contains too many values or objects, or a number that is too long. The error
-// names what the text contains. Bounds ignores everything after the first syntax error.
+// says which limit the text exceeds. Bounds ignores everything after the first syntax error.
 func Bounds(text []byte) error { return bounds(text, maxValues) }
 
 func bounds(text []byte, maxValues int) error {

@@ -89,7 +89,7 @@ func (e *evaluation) equal(a, b any) bool {
 
 // unique reports whether no two items of an array are equal.
 func (e *evaluation) unique(array []any) bool {
-	if len(array) <= 8 { // a map would take more memory than the items
+	if len(array) <= 8 { // for few items, a comparison of all pairs takes less memory than a map
 		for i, item := range array {
 			if slices.ContainsFunc(array[:i], func(other any) bool { return e.equal(item, other) }) {
 				return false
@@ -108,7 +108,8 @@ func (e *evaluation) unique(array []any) bool {
 	return true
 }
 
-// appendKey appends a text that is the same for equal values and different for others.
+// appendKey appends a text that represents a value. Equal values have the same text, and different values have
+// different texts.
 func (e *evaluation) appendKey(to []byte, v any) []byte {
 	if !e.spend(1) {
 		return to

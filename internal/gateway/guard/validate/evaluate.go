@@ -44,13 +44,13 @@ type evaluation struct {
 	names           []string
 }
 
-// step leads from a value to one of its parts. The index is -1 for a member of an object.
+// step is one step of the path to a part of a value. The index is -1 for a member of an object.
 type step struct {
 	name  string
 	index int
 }
 
-// spend counts work. It reports false if the evaluation must end.
+// spend adds to the work that was done. It returns false if the evaluation must end.
 func (e *evaluation) spend(units int) bool {
 	if e.err != nil {
 		return false
@@ -86,7 +86,7 @@ func (e *evaluation) fail(format string, args ...any) bool {
 func (e *evaluation) enough(report bool) bool { return !report || len(e.problems) >= maxProblems }
 
 // seen contains the members or items of a value that a schema has evaluated, for unevaluatedProperties and
-// unevaluatedItems. It is nil if no schema asks for it.
+// unevaluatedItems. It is nil if no schema uses these keywords.
 type seen struct {
 	all   bool
 	names map[string]bool
@@ -111,13 +111,13 @@ func (e *evaluation) addItem(s *seen, i int) {
 	}
 }
 
-// add adds the parts of another set.
+// add adds the members and items in other.
 func (e *evaluation) add(s, other *seen) {
 	if s.all = s.all || other.all; s.all {
 		return
 	}
 	if s.names == nil && s.items == nil {
-		s.names, s.items = other.names, other.items // the other set is not used again
+		s.names, s.items = other.names, other.items // the caller does not use other again
 		return
 	}
 	for name := range other.names {
@@ -249,7 +249,7 @@ func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report 
 		return false
 	}
 	if len(object) == 0 {
-		return ok // no other keyword applies
+		return ok // no other keyword applies to an empty object
 	}
 	var unknown []string
 	if s.PropertyNames != nil || len(s.Properties) > 0 || len(s.PatternProperties) > 0 || s.AdditionalProperties != nil {
@@ -520,8 +520,9 @@ func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *se
 	return ok
 }
 
-// dynamic checks a dynamic reference. Inside one resource, it means the same as $ref. compile rejects schemas with more
-// resources, except a reference to the schema of JSON Schema itself, which consists of several.
+// dynamic checks a dynamic reference. In a schema with a single resource, a dynamic reference means the same as $ref.
+// The function compile rejects schemas with several resources. The only exception is a reference to the schema of JSON
+// Schema itself.
 func (e *evaluation) dynamic(s *jsonschema.Schema, v any, report bool, parts *seen) bool {
 	if !strings.HasPrefix(s.Location, home) {
 		e.err = errMetaSchema

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/validate/validatetest"
 )
 
-// TestHostile checks generated schemas and values. A check stays within the work and the memory of one check, and ends
+// TestHostile checks generated schemas and values. No check exceeds the limits on work and memory, and each check ends
 // when its caller leaves. bench/hostile measures the time that the same cases take.
 func TestHostile(t *testing.T) {
 	const mostBytes = 64 << 20 // twice the goal
@@ -61,8 +61,8 @@ func spent(t *testing.T, schema, value string) int {
 	return math.MaxInt - e.work
 }
 
-// TestWorkIsCounted checks that work which a stranger can repeat is counted. The least work is about the time of the
-// step in units of 25 ns.
+// TestWorkIsCounted checks that the work of steps that a stranger can make ambit repeat is counted. The minimum for
+// each case is about the time of its step in units of 25 ns.
 func TestWorkIsCounted(t *testing.T) {
 	names := items(1000, func(i int) string { return fmt.Sprintf(`"n%d"`, i) })
 	object := "{" + strings.ReplaceAll(strings.Trim(names, "[]"), ",", ":1,") + ":1}"
@@ -77,7 +77,7 @@ func TestWorkIsCounted(t *testing.T) {
 		{"members", `{"additionalProperties":{}}`, object, 10_000},
 		{"a slow pattern", `{"pattern":"(x?){100}y"}`, `"` + strings.Repeat("x", 1000) + `"`, 200_000},
 		{"many patterns", `{"allOf":` + items(100, func(i int) string { return fmt.Sprintf(`{"pattern":"^x%d"}`, i) }) + `}`, `"y"`, 16},
-		{"names and patterns", `{"patternProperties":{"^a":true,"^b":true,"^c":true}}`, object, 20_000},
+		{"names of members and patterns", `{"patternProperties":{"^a":true,"^b":true,"^c":true}}`, object, 20_000},
 		{"a long multipleOf", `{"multipleOf":` + long + `}`, `3`, 300},
 		{"a long minimum", `{"minimum":-` + long + `}`, `3.5`, 100},
 		{"unevaluated members", `{"additionalProperties":true,"unevaluatedProperties":false}`, object, 15_000},
@@ -90,7 +90,7 @@ func TestWorkIsCounted(t *testing.T) {
 	}
 }
 
-// TestSingle checks for which expressions the next character decides how a match continues.
+// TestSingle checks in which expressions the next character always decides how a match continues.
 func TestSingle(t *testing.T) {
 	for expr, want := range map[string]bool{
 		"^[A-Za-z0-9+/]*={0,2}$": true, "^([A-Za-z0-9+/]{4})*(==|=)?$": true, `^\d{3}-\d{4}$`: true, "^(abc|abd)*$": true, "^$": true, "^a+b*c?$": true, "^.": true,

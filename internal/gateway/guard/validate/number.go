@@ -52,7 +52,8 @@ func (e *evaluation) compare(a, b *big.Rat) int {
 	return a.Cmp(b)
 }
 
-// words returns how many machine words a number takes. The work of a division or comparison grows with the square.
+// words returns how many machine words a number occupies. The work of a division or comparison grows with the square of
+// this size.
 func words(r *big.Rat) int {
 	bits := r.Num().BitLen() + 63
 	if !r.IsInt() {
@@ -87,7 +88,7 @@ type decimal struct {
 func decimalOf(n json.Number) (d decimal) {
 	text, negative := strings.CutPrefix(string(n), "-")
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		d.exponent, _ = strconv.Atoi(text[i+1:]) // Bounds has limited it
+		d.exponent, _ = strconv.Atoi(text[i+1:]) // Bounds has limited the exponent
 		text = text[:i]
 	}
 	d.whole, d.fraction, _ = strings.Cut(text, ".")

@@ -2,5 +2,5 @@
 
 package validate
 
-// race is true under the race detector, which makes the checks many times slower.
+// race is true if the race detector is on. The race detector makes the checks many times slower.
 const race = true

@@ -85,7 +85,7 @@ func (s *Schema) Check(ctx context.Context, value jsontext.Value) (problems []Pr
 	if e.matches(s.schema, doc, false, nil) || e.err != nil {
 		return nil, e.err
 	}
-	// The value does not match. The rest of the work is for finding out why.
+	// The value does not match. Use the remaining work to find out why.
 	switch e.matches(s.schema, doc, true, nil); {
 	case e.err != nil && !errors.Is(e.err, ErrTooMuchWork):
 		return nil, e.err
@@ -95,7 +95,7 @@ func (s *Schema) Check(ctx context.Context, value jsontext.Value) (problems []Pr
 	return e.problems, nil
 }
 
-// home is the address of every schema.
+// home is the base address of every schema.
 const home = "ambit:schema"
 
 // noLoader refuses references to other schemas.
@@ -156,7 +156,7 @@ func firstProblem(err error) error {
 	return fmt.Errorf("the schema is invalid at %q", "/"+strings.Join(e.InstanceLocation, "/"))
 }
 
-// anywhere reports whether some object in a document has one of the keys.
+// anywhere reports whether any object in a document has one of the keys.
 func anywhere(doc any, keys ...string) bool {
 	switch doc := doc.(type) {
 	case map[string]any:

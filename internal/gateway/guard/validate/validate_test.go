@@ -116,7 +116,7 @@ func TestWorkIsBounded(t *testing.T) {
 			items(90_000, func(int) string { return "3999" }), ErrTooMuchWork.Error(),
 		},
 		{
-			// The check finds that the value does not match, and has no work left to find out why.
+			// The check finds that the value does not match, but has no work left to find out why.
 			"reasons", strings.Replace(doubled(16), `"$ref":"#/$defs/d16"}`, `"allOf":[{"anyOf":[{"allOf":[{"$ref":"#/$defs/d16"},{"$ref":"#/$defs/d15"}]}]},{"required":["b"]}]}`, 1),
 			`{"a":1}`, "<nil>;  does not match the schema",
 		},
@@ -147,7 +147,7 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestLargeValuesMatch: a value at the limits passes an ordinary schema.
+// TestLargeValuesMatch checks that a value at the limits passes an ordinary schema.
 func TestLargeValuesMatch(t *testing.T) {
 	s := New(`{"uniqueItems":true,"items":{"type":"object","required":["id"],"additionalProperties":false,
 		"properties":{"id":{"type":"integer","minimum":0},"name":{"type":"string","maxLength":64,"pattern":"^[a-z ]+$"}}}}`)
@@ -161,7 +161,8 @@ func TestLargeValuesMatch(t *testing.T) {
 	}
 }
 
-// polled is a context that ends when it has been asked a few times, so that a check has begun.
+// polled is a context that ends after it has been checked a few times, so that the check of the value has begun by
+// then.
 type polled struct {
 	context.Context
 	left int
@@ -192,7 +193,7 @@ func TestStopsWhenTheCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestPanic: a panic in the check is an error and does not end ambit.
+// TestPanic checks that a panic in a check becomes an error and does not end the process.
 func TestPanic(t *testing.T) {
 	s := New(`{"type":"object"}`)
 	s.once.Do(func() {}) // the schema is never compiled, so Check panics

@@ -126,7 +126,7 @@ func ascii(s string) string {
 	for _, r := range norm.NFKD.String(s) {
 		switch {
 		case r == 'l' || r == '|' || r == 'I':
-			b.WriteByte('l') // UTS #39 treats these three as equal
+			b.WriteByte('l') // UTS #39 treats l, | and I as equal
 		case 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9':
 			b.WriteRune(r)
 		case 0x300 <= r && r < 0x370:

@@ -27,7 +27,7 @@ func FuzzRange(f *testing.F) {
 		{"Strip", (*view.View).Strip},
 		{"Normal", func(v *view.View, src []byte, _ int) bool { return v.Normal(src) }},
 	}
-	var v view.View // reused, as in the scans
+	var v view.View // The views share one View, as in the scans.
 	f.Fuzz(func(t *testing.T, src []byte, reach uint8) {
 		for _, made := range views {
 			if !made.make(&v, src, int(reach)) {

@@ -46,7 +46,7 @@ func withoutAccents(word string) string {
 	}, norm.NFD.String(word))
 }
 
-// alphabets are the scripts with letters that look like ASCII and that no language mixes with ASCII in one word.
+// alphabets lists scripts that contain letters that look like ASCII. No language mixes them with ASCII in one word.
 var alphabets = []*unicode.RangeTable{
 	unicode.Armenian, unicode.Cherokee, unicode.Coptic, unicode.Cyrillic, unicode.Greek,
 }

@@ -89,10 +89,10 @@ func (v *View) Normal(src []byte) bool {
 		switch {
 		case tag:
 			if !tags {
-				v.Text = append(v.Text, ' ') // separate the hidden text from the preceding text
+				v.Text = append(v.Text, ' ') // a space separates the hidden text from the text before it
 			}
 			v.Text = append(v.Text, byte(r-0xe0000))
-		case r == 0x3164 || r == 0xffa0 || r == 0x2800: // blanks as wide as a letter
+		case r == 0x3164 || r == 0xffa0 || r == 0x2800: // these blanks are as wide as a letter
 			v.Text = append(v.Text, ' ')
 		case Invisible(r):
 		case 0x2010 <= r && r <= 0x2027, r == utf8.RuneError && n == 1:

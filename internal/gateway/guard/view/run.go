@@ -104,7 +104,7 @@ func NextText(data []byte, at int) (int, int) {
 // next returns the start of the next n bytes in a row that are in the set, or -1. To be fast, it first checks only
 // every n-th byte.
 func (s *set) next(text []byte, at, n int) int {
-	low := at // the bytes cannot begin before this offset
+	low := at // a run of n bytes cannot begin before this offset
 	for i := at + n - 1; i < len(text); i += n {
 		if !s[text[i]] {
 			low = i + 1

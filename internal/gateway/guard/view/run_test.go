@@ -85,7 +85,7 @@ func TestNormalIsWhatAReaderSees(t *testing.T) {
 				t.Errorf("got %q, want %q", v.Text, tt.want)
 			}
 			if from, to := v.Range(0, len(v.Text)); from != 0 || to != len(tt.in) && !strings.HasSuffix(tt.in, "\u200b") {
-				t.Errorf("the range of the whole view is %d to %d", from, to)
+				t.Errorf("the whole view is mapped to the bytes %d to %d of the source, want all bytes", from, to)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestWhatWasOneCharacterIsNotCut(t *testing.T) {
 	}
 	for _, r := range [][2]int{{1, 2}, {2, 3}, {1, 3}} {
 		if from, to := v.Range(r[0], r[1]); src[from:to] != "ﬁ" {
-			t.Errorf("the range %v is mapped to %q", r, src[from:to])
+			t.Errorf("the range %v is mapped to %q, want the whole ligature", r, src[from:to])
 		}
 	}
 }

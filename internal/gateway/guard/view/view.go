@@ -18,7 +18,7 @@ import (
 type View struct {
 	Text []byte
 	cuts []cut
-	hint int // the part of the last range
+	hint int // the index of the part in which the last range began
 }
 
 // cut marks the beginning of a part of the view. The part extends to the next cut. For each byte of the part, the

@@ -27,7 +27,7 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if !tt.make(&v, []byte(tt.src)) {
-				t.Fatal("the view is not different from the source")
+				t.Fatal("the view is the same as the source, want a different one")
 			}
 			if string(v.Text) != tt.view {
 				t.Fatalf("got the view %q, want %q", v.Text, tt.view)
@@ -67,7 +67,7 @@ func TestInvisibleCharacters(t *testing.T) {
 	}
 }
 
-// Escapes decodes percent escapes and character references, also twice escaped ones, and maps them back.
+// Escapes decodes percent escapes and character references, even if they are escaped twice, and maps them back.
 func TestEscapes(t *testing.T) {
 	for src, want := range map[string]string{
 		"a b%67c d":            "bgc",
@@ -103,7 +103,7 @@ func TestNextOther(t *testing.T) {
 	}
 }
 
-// AppendRun appends the decoded run, also if it has line breaks.
+// AppendRun appends the decoded run, even if it has line breaks.
 func TestAppendRun(t *testing.T) {
 	for run, want := range map[string]string{
 		"QSByZWFkYWJsZSB0ZXh0IGhlcmU":              ">A readable text here",

@@ -111,14 +111,14 @@ func (g *generator) schema(i int) Case {
 		schema, value = w.make(g, g.define(schema), value)
 		name += ", " + w.name
 	}
-	if g.IntN(2) == 0 { // all the work is done before the value fails, and again to report why
+	if g.IntN(2) == 0 { // the value fails only after all work was done, and the work is done again to report why
 		schema = `{"allOf":[` + schema + `,{"not":{}}]}`
 		name += ", fails"
 	}
 	return Case{name, fmt.Sprintf(`{%s"allOf":[%s],"$defs":{%s}}`, draft, schema, strings.Join(g.defs, ",")), value}
 }
 
-// leaves are schemas that are expensive for their value.
+// leaves generate schemas, each with a value that is expensive to check.
 var leaves = []struct {
 	name   string
 	draft7 bool
@@ -236,7 +236,7 @@ var leaves = []struct {
 	}},
 }
 
-// wraps repeat the work of a schema.
+// wraps generate a schema that applies another schema several times.
 var wraps = []struct {
 	name string
 	make func(g *generator, ref, value string) (schema, newValue string)
@@ -250,10 +250,10 @@ var wraps = []struct {
 	{"many times", func(g *generator, ref, value string) (string, string) {
 		return `{"allOf":` + list(g.between(10, 1000), same(ref)) + `}`, value
 	}},
-	{"in no alternative", func(g *generator, ref, value string) (string, string) {
+	{"anyOf without a match", func(g *generator, ref, value string) (string, string) {
 		return `{"anyOf":` + list(g.between(10, 500), same(`{"allOf":[`+ref+`,false]}`)) + `}`, value
 	}},
-	{"in one alternative", func(g *generator, ref, value string) (string, string) {
+	{"oneOf with one match", func(g *generator, ref, value string) (string, string) {
 		return `{"oneOf":` + list(g.between(10, 500), same(`{"not":`+ref+`}`)) + `}`, value
 	}},
 	{"items", func(g *generator, ref, value string) (string, string) {
@@ -269,7 +269,7 @@ var wraps = []struct {
 	{"unevaluated", func(g *generator, ref, value string) (string, string) {
 		return `{"anyOf":` + list(g.between(1, 200), same(ref)) + `,"unevaluatedProperties":` + ref + `,"unevaluatedItems":` + ref + `}`, value
 	}},
-	{"unevaluated in each other", func(g *generator, ref, value string) (string, string) {
+	{"nested unevaluated keywords", func(g *generator, ref, value string) (string, string) {
 		for range g.between(3, 60) {
 			ref = g.define(`{"allOf":[` + ref + `],"unevaluatedProperties":true,"unevaluatedItems":true}`)
 		}

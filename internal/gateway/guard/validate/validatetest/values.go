@@ -38,7 +38,7 @@ var texts = []struct {
 		return list(g.between(1, 2000), func(i int) string { return "1" + strings.Repeat("0", i%300) + "e-" + fmt.Sprint(i%300) })
 	}},
 	{"a huge exponent", func(g *generator) string { return fmt.Sprintf("[1e%d]", g.between(401, 1<<40)) }},
-	{"a number without end", func(g *generator) string { return strings.Repeat("9", g.between(1001, maxValue)) }},
+	{"a number with very many digits", func(g *generator) string { return strings.Repeat("9", g.between(1001, maxValue)) }},
 	{"too many values", func(g *generator) string { return list(g.between(100_000, 400_000), same("1")) }},
 	{"empty objects", func(g *generator) string { return list(g.between(1, 49_000), same("{}")) }},
 	{"objects", func(g *generator) string {
@@ -77,7 +77,7 @@ var texts = []struct {
 		return list(g.between(1, maxValue/(len(text)+8)), numbered(`"`+text+`%d"`))
 	}},
 	{"not JSON", func(g *generator) string { return strings.Repeat("[", g.between(1, 50_000)) + `"\u12` }},
-	{"a member many times", func(g *generator) string { return members(g.between(1, 90_000), same("m"), "1") }},
+	{"the same member many times", func(g *generator) string { return members(g.between(1, 90_000), same("m"), "1") }},
 }
 
 func (g *generator) value(i int) Case {
