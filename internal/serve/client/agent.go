@@ -28,7 +28,7 @@ type Staged struct {
 
 	name, place  string // the name of the agent, and the path at which Commit installs it
 	files, bytes int64
-	lost         bool // the previous version is in Dir and could not be restored
+	lost         bool // set if the previous version is in Dir and could not be restored
 }
 
 // Stage copies the given files from an agent's folder to a temporary folder inside the agents folder. If whole is true,
@@ -81,7 +81,7 @@ func (s *Staged) copyAll(from *os.Root) error {
 		case e.IsDir():
 			return s.copyFolder(from, rel, e)
 		case e.Type()&fs.ModeSymlink != 0 && inModules(rel):
-			// Package managers create links to executables. The agent does not need the links.
+			// Package managers create links to executables. The agent does not need these links.
 			s.Left = append(s.Left, rel)
 			return nil
 		case !e.Type().IsRegular():

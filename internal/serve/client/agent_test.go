@@ -40,7 +40,7 @@ func TestStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(agents, "x", "src")); err == nil {
-		t.Error("files of the old copy still exist")
+		t.Error("the new copy contains files of the old copy")
 	}
 	entries, err := os.ReadDir(agents)
 	if err != nil || len(entries) != 1 {
@@ -150,7 +150,7 @@ func TestPreviousVersionIsKept(t *testing.T) {
 		return broken
 	}
 	err := s.Commit()
-	s.Discard() // callers of Stage do this too
+	s.Discard() // callers of Stage call Discard like this too
 	old := filepath.Join(s.Dir, "old")
 	if text, lost := os.ReadFile(filepath.Join(old, "findagent.json")); !errors.Is(err, broken) || !strings.Contains(err.Error(), old) || string(text) != "first" {
 		t.Errorf("Commit returned %v; the previous version is %q, %v", err, text, lost)
@@ -207,7 +207,7 @@ func TestStageIsBounded(t *testing.T) {
 		t.Errorf("%d files: %v", maxFiles, err)
 	}
 	if err := s.count(root, 0); err == nil {
-		t.Errorf("more than %d files are accepted", maxFiles)
+		t.Errorf("Stage accepted more than %d files", maxFiles)
 	}
 	if entries, err := os.ReadDir(agents); err != nil || len(entries) > 0 {
 		t.Errorf("temporary folders remain: %v, %v", entries, err)

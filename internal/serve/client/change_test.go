@@ -34,7 +34,7 @@ func TestInvalidFilesAreUnchanged(t *testing.T) {
 		{"a list", cursorLinux, "[]", "does not contain a JSON object"},
 		{"servers as a list", cursorLinux, `{"mcpServers": []}`, `"mcpServers" is not an object`},
 		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `contains "mcpServers" twice`},
-		{"the entry twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `contains "report-builder" twice`},
+		{"the entry occurs twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `contains "report-builder" twice`},
 		{"comments for Claude Code", "client: claude-code\nos: linux", "{\n\n  // canary\n}", "line 3 has a comment or a trailing comma"},
 		{"a trailing comma for Gemini", "client: gemini-cli\nos: linux", `{"a": [1,],}`, "trailing comma"},
 		{"a trailing comma deep inside", "client: gemini-cli\nos: linux", `{"a": [1,]}`, "trailing comma"},
@@ -222,14 +222,14 @@ func TestOthersAreKept(t *testing.T) {
 			do   func(t *testing.T, one *scene)
 			want string
 		}{
-			"first in, last out": {func(t *testing.T, one *scene) {
+			"removed in reverse order": {func(t *testing.T, one *scene) {
 				two := second(one)
 				one.install(t)
 				two.install(t)
 				two.uninstall(t)
 				one.uninstall(t)
 			}, original},
-			"first in, first out": {func(t *testing.T, one *scene) {
+			"removed in the order of installation": {func(t *testing.T, one *scene) {
 				two := second(one)
 				one.install(t)
 				two.install(t)

@@ -93,9 +93,10 @@ type Client struct {
 
 	editor editor
 	plain  bool // an entry's name can contain only letters, digits, - and _
-	// files lists possible paths of the file that contains the agent's entry. If windows is not nil, it replaces files
-	// on Windows. The first path whose folder exists is used, or else the last path. In a path, * matches any part of a
-	// folder's name, and {name} stands for the agent's name. [System.expand] describes the first segment.
+	// The field files lists possible paths of the file that contains the agent's entry. If windows is not nil, it
+	// replaces files on Windows. The first path whose folder exists is used, or else the last path. In a path, *
+	// matches any part of a folder's name, and {name} stands for the agent's name. [System.expand] describes the first
+	// segment.
 	files, windows []string
 	// folder is a folder that exists only if the client is installed. The default is the folder of the file.
 	folder string
@@ -274,7 +275,7 @@ func (c *Client) place(s System, name string) (file, folder string) {
 	for _, f := range files {
 		file = s.expand(f, name)
 		if strings.Contains(f, "*") {
-			found, _ := filepath.Glob(filepath.Dir(file)) // the pattern is valid
+			found, _ := filepath.Glob(filepath.Dir(file)) // the patterns in Clients are valid
 			if len(found) == 0 {
 				continue
 			}
@@ -368,7 +369,7 @@ type part int
 const (
 	command part = iota
 	args
-	commandLine // command and arguments in one list
+	commandLine // the command and the arguments in one list
 	env         // the field is left out if the entry sets no variable
 	name        // the name of the agent
 )

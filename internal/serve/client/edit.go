@@ -13,8 +13,8 @@ type editor interface {
 	get(text []byte, key string) (any, error)
 	// set adds or replaces the entry with this key.
 	set(text []byte, key string, e Entry) (edited, error)
-	// remove removes the entry with this key. The last parameter reports whether ambit created the JSON object that
-	// contains the entries. If so, remove also removes this object when it has become empty.
+	// remove removes the entry with this key. The parameter made reports whether ambit created the object or table that
+	// contains the entries. If so, remove also removes the container when it has become empty.
 	remove(text []byte, key string, made bool) (edited, error)
 	// valueOf converts an entry to a value. The value has the same form as the result of get.
 	valueOf(e Entry) any

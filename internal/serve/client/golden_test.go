@@ -23,7 +23,7 @@ type scene struct {
 	file   string
 }
 
-// stage sets up the fake machine that the head of a golden file describes.
+// stage sets up the fake machine that the first lines of a golden file describe.
 func stage(t *testing.T, head string) *scene {
 	t.Helper()
 	home := t.TempDir()

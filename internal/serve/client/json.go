@@ -249,8 +249,8 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 	return p.edit(end, splice{last, last, comma}, splice{end, end, added})
 }
 
-// edit applies the splices and returns the result. The diff shows only the last splice. The line number in the diff is
-// that of the given offset. If the text of the last splice begins with a line break, the line number is one higher.
+// edit applies the splices and returns the result. The diff shows only the last splice, with the line number of the
+// given offset. If the text of the last splice begins with a line break, the diff shows the next line number.
 func (p *parsed) edit(at int, splices ...splice) edited {
 	shown := splices[len(splices)-1]
 	line := lineAt(p.text, at)

@@ -225,7 +225,7 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 		}
 		for _, dir := range slices.Backward(w.Folders) {
 			if os.Remove(dir) != nil {
-				break // the folder is not empty
+				break // fails if the folder is not empty
 			}
 		}
 	}

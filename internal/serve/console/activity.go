@@ -28,9 +28,9 @@ type activity struct {
 
 	mu    sync.Mutex
 	idle  *time.Timer     // the timer that stops the counting; nil if nothing is counted
-	slots map[int64]*slot // by time divided by span
+	slots map[int64]*slot // the slots, by the number of their interval: the time divided by span
 	last  map[string]time.Time
-	since time.Time // earlier calls are not counted
+	since time.Time // the time before which no calls are counted
 }
 
 // slot counts the calls of one interval. took[i] counts the calls that lasted 2^i to 2^(i+1) microseconds.
@@ -92,7 +92,7 @@ func (s *slot) add(t *slot) {
 	}
 }
 
-// quantile returns the q-quantile of the latencies in milliseconds. It returns 0 if there were no calls.
+// quantile returns the q-quantile of the durations of calls in milliseconds. It returns 0 if there were no calls.
 func (s *slot) quantile(q float64) float64 {
 	n, seen := uint32(0), uint32(0)
 	for _, c := range s.took {
@@ -103,7 +103,7 @@ func (s *slot) quantile(q float64) float64 {
 	}
 	for i, c := range s.took {
 		if seen += c; float64(seen) >= q*float64(n) {
-			return math.Exp2(float64(i)+0.5) / 1000 // the middle of the interval
+			return math.Exp2(float64(i)+0.5) / 1000 // the geometric middle of the interval
 		}
 	}
 	return 0
@@ -115,8 +115,8 @@ type series struct {
 	Values            []float64
 }
 
-// period is a choice on the activity page. The field whole is the time that the charts cover. The field point is the
-// time between two points of a chart.
+// period is a choice on the activity page. The field whole is the time that the charts cover, and the field point is
+// the time between two points of a chart.
 type period struct {
 	Name, Title  string
 	whole, point time.Duration

@@ -24,7 +24,7 @@ func TestActivity(t *testing.T) {
 	count(journal.Record{Time: now.Add(-2 * time.Hour), Decision: journal.Failed})
 	count(journal.Record{Time: now, Kind: "log_born"})
 	count(journal.Record{Time: now.Add(-3 * 24 * time.Hour), Decision: journal.Deny})
-	count(journal.Record{Time: now.Add(-slots * span), Decision: journal.Deny}) // too old to be shown
+	count(journal.Record{Time: now.Add(-slots * span), Decision: journal.Deny}) // this call is too old to be shown
 	for i, want := range []slot{{Calls: 101, Refused: 1}, {Calls: 103, Refused: 1, Failed: 1, Unknown: 1}, {Calls: 104, Refused: 2, Failed: 1, Unknown: 1}} {
 		points, sum, _ := a.read(periods[i], now)
 		last := points[len(points)-1]
@@ -36,11 +36,11 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	if got := a.lastCall("alpha"); !got.Equal(now) || !a.lastCall("beta").IsZero() {
-		t.Errorf("the last call was at %v", got)
+		t.Errorf("the last call was at %v, want the time of the newest call", got)
 	}
 }
 
-// TestChart: the labels of a chart are in UTC and fit the period.
+// TestChart checks that the labels of a chart are in UTC and fit the period.
 func TestChart(t *testing.T) {
 	now := time.Date(2026, 3, 4, 15, 30, 0, 0, time.UTC)
 	for i, want := range []string{"14:30 14:45 15:00 15:15 15:30", "15:30 21:30 03:30 09:30 15:30", "Feb 25 Feb 26 Feb 27 Feb 28 Mar 1 Mar 2 Mar 3 Mar 4"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 )
 
-// TestWaitingCalls: a person sees what they approve. Hidden characters are visible, and large arguments do not make the
-// page large.
+// TestWaitingCalls checks that the page shows exactly the call that a person approves. Hidden characters are visible,
+// and large arguments do not make the page large.
 func TestWaitingCalls(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 96) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", 96)
 	shown := func(arguments string, n int) waitingCall {
@@ -28,7 +28,7 @@ func TestWaitingCalls(t *testing.T) {
 	for _, n := range []int{maxFirst, maxAll} {
 		got := shown(deep, n)
 		if size := len(template.HTMLEscapeString(got.Shown)); size > n+len("…") || size < n/2 || !got.Cut || got.Size() != len(deep) {
-			t.Errorf("%d of %d bytes are shown, cut: %v", size, n, got.Cut)
+			t.Errorf("the page shows %d of %d bytes, cut: %v", size, n, got.Cut)
 		}
 	}
 	if l := shown("{\"to\":\"p\u0430ypal\"}", maxFirst).LookAlikes; len(l) != 1 || !strings.Contains(l[0], "looks like \"paypal\"") {
@@ -50,7 +50,7 @@ func TestUnseenArgumentsAreNotApproved(t *testing.T) {
 			return strings.Contains(page, `value="approve"`)
 		}
 		if approvable("approvals") || !approvable("approvals/1") {
-			t.Error("the call can be approved on the list, or not on its own page")
+			t.Error("the list has a button to approve the long call, or the call's own page has none")
 		}
 		list.arguments = `{"text":"` + strings.Repeat("x", maxAll) + `","to":"someone"}`
 		if approvable("approvals/1") {

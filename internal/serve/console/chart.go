@@ -14,14 +14,14 @@ type drawing struct {
 	Title string
 	Lines []series
 	SVG   template.HTML
-	// Y contains the labels of the upright axis from top to bottom, and X the labels of the time axis.
+	// Y contains the labels of the vertical axis from top to bottom. X contains the labels of the time axis.
 	Y, X []string
 }
 
 // These constants are the coordinates of a chart.
 const chartWidth, chartHeight = 1000, 100
 
-// draw draws lines over the period that ends at now. It appends the unit to the numbers on the upright axis.
+// draw draws lines over the period that ends at now. It appends the unit to the numbers on the vertical axis.
 func draw(title, unit string, now time.Time, p period, lines []series) drawing {
 	d := drawing{Title: title, Lines: lines}
 	top := 0.0
@@ -47,7 +47,7 @@ func draw(title, unit string, now time.Time, p period, lines []series) drawing {
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`, chartWidth, chartHeight)
 	for i, l := range lines {
 		if i > 0 && l.Most() == "0" {
-			continue // it would hide the lines that were drawn before
+			continue // this line would hide the lines that were drawn before
 		}
 		b.WriteString(`<polyline class="` + l.Class + `" points="`)
 		for i, v := range l.Values {
@@ -57,7 +57,7 @@ func draw(title, unit string, now time.Time, p period, lines []series) drawing {
 		b.WriteString(`"/>`)
 	}
 	b.WriteString(`</svg>`)
-	d.SVG = template.HTML(b.String()) // safe: it contains only our own markup and numbers
+	d.SVG = template.HTML(b.String()) // the markup is safe, because it contains only our own elements and numbers
 	return d
 }
 

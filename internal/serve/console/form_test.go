@@ -31,7 +31,7 @@ func TestForm(t *testing.T) {
 	}
 	for _, none := range []string{``, `true`, `{}`, `{"type":"object"}`, `{"properties":[]}`, `{"properties":{"a":`, `{"properties":{` + strings.Repeat(`"a":{},`, maxFields) + `"b":{}}}`} {
 		if f := formOf(json.RawMessage(none)); f != nil {
-			t.Errorf("%.40s has a form of %d fields", none, len(f))
+			t.Errorf("the schema %.40s has a form with %d fields, want none", none, len(f))
 		}
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// agentsPage is the list of agents, those with problems first. Counts contains the states other than ready. Next is the
-// position at which the next page begins, or 0.
+// agentsPage is the list of agents. Agents with problems come first. Counts contains the states other than ready. Next
+// is the position at which the next page begins, or 0.
 type agentsPage struct {
 	Total  int
 	Search string // a part of the names of the agents that are shown
@@ -41,7 +41,7 @@ type stateCount struct {
 
 type listedAgent struct {
 	Card
-	LastCall time.Time // zero if the agent had no recent call
+	LastCall time.Time // zero if the agent has no recent call
 }
 
 // maxAgents and maxTools are the maximum numbers of agents and of tools on one page.
@@ -144,7 +144,7 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", &p)
 }
 
-// groups returns the given tools by server, and every server. The servers with problems come first.
+// groups returns the given tools by server, and every server of the agent. Servers with problems come first.
 func (a *Agent) groups(tools []Tool) (groups []toolGroup) {
 	of := func(alias string) *toolGroup {
 		i := slices.IndexFunc(groups, func(g toolGroup) bool { return g.Alias == alias })
@@ -203,7 +203,7 @@ type outcome struct {
 	Texts     []string
 	Structure string
 	Refusal   *call.Refusal
-	Cut       bool // the page does not show all texts
+	Cut       bool // set if the page shows only a part of the texts
 	size      int
 }
 

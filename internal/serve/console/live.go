@@ -40,7 +40,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), time.Unix(s.Until, 0))
 	defer cancel()
-	defer context.AfterFunc(c.o.Context, cancel)() // an open stream would delay the shutdown
+	defer context.AfterFunc(c.o.Context, cancel)() // an open stream would delay the daemon's shutdown
 	last, mark := time.Now(), c.o.Backend.Mark(ctx)
 	for {
 		wait, stop := context.WithTimeout(ctx, keepAlive)

@@ -23,7 +23,7 @@ type policyPage struct {
 	Failed                  string
 }
 
-// maxPolicy is the maximum size of the rules on the page. maxChoices is the maximum length of its lists to choose from.
+// maxPolicy is the maximum size of the rules on the page. maxChoices is the maximum number of choices in each list.
 const maxPolicy, maxChoices = 16 << 10, 100
 
 func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {

@@ -23,12 +23,12 @@ type record struct {
 	journal.Entry
 	Caller, Verb, End string
 	Base              string // the prefix of all links
-	// OfAgent means that the record is on the page of its agent. It is then shown without the name of the agent, and
-	// with its date unless the date is today.
+	// OfAgent means that the record is on the page of its agent. The page shows such a record without the name of the
+	// agent, and without the date if the record is from today.
 	OfAgent bool
 }
 
-// sentence describes a journal record in words. The argument names contains the names of API keys.
+// sentence describes a journal record in words. The map names contains the names of API keys by principal.
 func sentence(e journal.Entry, names map[string]string, base string) record {
 	r := record{Entry: e, Base: base, Caller: callerName(e.Principal, names), Verb: "called"}
 	switch {
@@ -49,7 +49,7 @@ func sentence(e journal.Entry, names map[string]string, base string) record {
 	case e.Decision == journal.Unknown:
 		r.End = "; the outcome is unknown"
 	case e.Agent == "" || e.Stage != "" && e.Code == "":
-		r.Verb = "ran" // a change that a person made, such as: key new
+		r.Verb = "ran" // a change that a person made, with a detail such as "key new"
 	case e.ToolError:
 		r.End = "; the tool reported an error"
 	case e.Decision == journal.Failed:
@@ -60,7 +60,7 @@ func sentence(e journal.Entry, names map[string]string, base string) record {
 	return r
 }
 
-// When returns the time of the record for a list.
+// When returns the time of the record in the form that a list shows.
 func (r *record) When() string {
 	if r.OfAgent && time.Since(r.Time) > 12*time.Hour {
 		return r.Time.UTC().Format("2 Jan 2006")
@@ -168,8 +168,8 @@ func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "journal", "Journal", "journal", p)
 }
 
-// endsText writes the number of records of each log as a text such as 0.17,3.5: log 0 has 17 records, and log 3 has 5.
-// endsOf parses such a text. It returns nil if the text is invalid.
+// endsText converts the number of records of each log to a text. For example, 0.17,3.5 means that log 0 has 17 records
+// and log 3 has 5. endsOf parses such a text. It returns nil if the text is invalid.
 func endsText(ends journal.Ends) string {
 	var parts []string
 	for _, log := range slices.Sorted(maps.Keys(ends)) {

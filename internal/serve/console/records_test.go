@@ -33,7 +33,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestByDay: an erased record, which has no time, does not begin a day.
+// TestByDay checks that an erased record, which has no time, does not begin a new day.
 func TestByDay(t *testing.T) {
 	at := func(text string) journal.Entry {
 		moment, err := time.Parse(time.RFC3339, text)

@@ -29,7 +29,7 @@ type fakeBackend struct {
 	Approvals
 	Journal
 	changed  chan struct{}
-	approved chan struct{} // closed by the test to approve the waiting call
+	approved chan struct{} // the test closes this channel to approve the waiting call
 
 	mu       sync.Mutex
 	spent    map[string]bool
@@ -170,14 +170,14 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 		}{{0, 200, 200}, {59 * time.Minute, 200, 200}, {2 * time.Minute, 401, 200}, {12 * time.Hour, 401, 401}} {
 			time.Sleep(step.wait)
 			if got := c.ask(t, "GET", short.base, short.cookie, nil).Code; got != step.short {
-				t.Errorf("%v later, with a token for an hour: %d, want %d", step.wait, got, step.short)
+				t.Errorf("%v after a sign-in with a token that expires in an hour, the page returned %d, want %d", step.wait, got, step.short)
 			}
 			if got := c.ask(t, "GET", long.base, long.cookie, nil).Code; got != step.long {
 				t.Errorf("%v later, with a token for a day: %d, want %d", step.wait, got, step.long)
 			}
 		}
 		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(link, "/login?ticket=")}}); w.Code != http.StatusForbidden {
-			t.Errorf("a link whose token has expired: %d", w.Code)
+			t.Errorf("a link whose token has expired returned %d", w.Code)
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestSessionEndsWithTheTemporaryKey(t *testing.T) {
 		asked.KeyID = "p1"
 		for name, tt := range map[string]struct {
 			who         *identity.Principal
-			page, login int // the status codes from the next daemon
+			page, login int // the status codes that the next daemon returns
 		}{
 			"the printed link": {&local, 401, 403},
 			"a requested link": {&asked, 401, 403},
@@ -240,7 +240,7 @@ func TestLoginFormIsBounded(t *testing.T) {
 			w := httptest.NewRecorder()
 			c.ServeHTTP(w, req)
 			if w.Code != tt.want || !strings.Contains(w.Body.String(), `role="alert"`) {
-				t.Errorf("%s: %d, want %d and a page with the reason", tt.form, w.Code, tt.want)
+				t.Errorf("%s: got status %d, want %d and a page with the reason", tt.form, w.Code, tt.want)
 			}
 			if rest.read > maxLogin {
 				t.Errorf("%s: %d bytes were read, want at most %d", tt.form, rest.read, maxLogin)
@@ -298,7 +298,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 			b.changed <- struct{}{}
 		},
 		"its key expires": func(_ *testing.T, b *fakeBackend, _ *Console, _ visitor) {
-			b.setStanding(refusal) // no change of the pages is reported
+			b.setStanding(refusal) // no change of the pages was reported
 			time.Sleep(keepAlive)
 		},
 		"its lifetime is over": func(*testing.T, *fakeBackend, *Console, visitor) { time.Sleep(sessionLife) },
@@ -373,14 +373,14 @@ func TestSessionHasItsOwnAddress(t *testing.T) {
 			base, cookie string
 			get, post    int
 		}{
-			"both":                    {ours.base, ours.cookie, 200, 400},
-			"the cookie alone":        {"/", ours.cookie, 401, 405},
-			"an address of /agents":   {"/agents/", ours.cookie, 401, 405},
-			"no address":              {sessionPrefix, ours.cookie, 401, 405},
-			"an unknown address":      {sessionPrefix + "x/", ours.cookie, 401, 401},
-			"a prefix of the address": {ours.base[:len(sessionPrefix)+8] + "/", ours.cookie, 401, 401},
-			"another session's":       {theirs.base, ours.cookie, 401, 401},
-			"the address alone":       {ours.base, "", 401, 401},
+			"both":                           {ours.base, ours.cookie, 200, 400},
+			"the cookie without the address": {"/", ours.cookie, 401, 405},
+			"an address of /agents":          {"/agents/", ours.cookie, 401, 405},
+			"no address":                     {sessionPrefix, ours.cookie, 401, 405},
+			"an unknown address":             {sessionPrefix + "x/", ours.cookie, 401, 401},
+			"a prefix of the address":        {ours.base[:len(sessionPrefix)+8] + "/", ours.cookie, 401, 401},
+			"another session's":              {theirs.base, ours.cookie, 401, 401},
+			"the address without a cookie":   {ours.base, "", 401, 401},
 		} {
 			w := c.ask(t, "GET", tt.base, tt.cookie, nil)
 			if w.Code != tt.get {
@@ -404,7 +404,7 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 		base, cookie := in.Header().Get("Location"), in.Result().Cookies()[0]
 		var s session
 		if !c.open(sessionPurpose, cookie.Value, &s) || base != sessionPrefix+s.Home+"/" {
-			t.Fatalf("signing in leads to %q", base)
+			t.Fatalf("signing in redirects to %q", base)
 		}
 		for _, path := range []string{"", "agents/alpha", "agents/alpha/tools/write", "approvals", "nowhere"} {
 			w := c.ask(t, "GET", base+path, cookie.Value, nil)
@@ -424,7 +424,7 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 			}
 		}
 		if out.Code != http.StatusSeeOther || out.Header().Get("Location") != "/login" {
-			t.Errorf("signing out leads to %d %q", out.Code, out.Header().Get("Location"))
+			t.Errorf("signing out returns %d and redirects to %q", out.Code, out.Header().Get("Location"))
 		}
 	})
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// crowded is a daemon with much of everything.
+// crowded is a daemon with large numbers of agents, tools, calls and records.
 type crowded struct{ *fakeBackend }
 
-// long is a text of n characters as people write it, with some that need more bytes as markup.
+// long is an ordinary text of n characters. Some of the characters need more bytes as markup.
 func long(n int) string {
 	return strings.Repeat(`It's a "long" text about <one> & the same thing. `, n/48+1)[:n]
 }
@@ -151,7 +151,7 @@ func (crowded) Why(context.Context, string, *call.Call) (*Verdict, error) {
 	return &Verdict{Summary: "no", Class: "deny", Reasons: reasons}, nil
 }
 
-// TestPagesAreSmall: every page has less than 50 KB, even if there is much to show.
+// TestPagesAreSmall checks that every page has less than 50 KB, even if there is much to show.
 func TestPagesAreSmall(t *testing.T) {
 	withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 		many := crowded{b}
@@ -182,7 +182,7 @@ func TestPagesAreSmall(t *testing.T) {
 				t.Errorf("%s has %d bytes", path, len(page))
 			}
 		}
-		// The result of a call, below the form.
+		// The page also shows the result of a call, below the form.
 		w := c.ask(t, "POST", person.base+"agents/"+agent+"/call", person.cookie, url.Values{"token": {person.token}, "tool": {crowdedName(1)}})
 		if page := w.Body.String(); !strings.Contains(page, "does not show the whole result") || len(page) > 50_000 {
 			t.Errorf("the result has %d bytes", len(page))

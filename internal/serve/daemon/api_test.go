@@ -39,16 +39,16 @@ func TestStoreUnavailable(t *testing.T) {
 	r.Prove(t.Context())
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
 	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"alpha/failed", "broken/rejected"}) {
-		t.Errorf("the agents are %q", got)
+		t.Errorf("the agents are %q, want none that is ready", got)
 	}
 	if a.doc["store"] != "db.internal refused the connection" {
-		t.Errorf("the reason is missing: %s", a.body)
+		t.Errorf("an administrator does not see the reason: %s", a.body)
 	}
 	if a := r.ask(r.admin, "GET", "/api/v1/agents/alpha", ""); a.doc["state"] != "failed" {
 		t.Errorf("one agent: %s", a.body)
 	}
 	if a := r.ask(r.key(identity.KeySpec{Agents: []string{"alpha"}}), "GET", "/api/v1/agents", ""); strings.Contains(a.body, "db.internal") {
-		t.Errorf("a key without administration sees the reason: %s", a.body)
+		t.Errorf("a key without administrator rights sees the reason: %s", a.body)
 	}
 	for _, line := range []string{`ambit_agents{state="ready"} 0`, `ambit_agents{state="failed"} 1`, `ambit_agents{state="rejected"} 1`} {
 		if a := r.ask(r.admin, "GET", "/metrics", ""); !strings.Contains(a.body, "\n"+line) {
@@ -80,10 +80,10 @@ func TestAgents(t *testing.T) {
 		}
 	})
 	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 503 {
-		t.Errorf("before the agents are proven: %d", a.status)
+		t.Errorf("before the agents are proven, /readyz returned %d", a.status)
 	}
 	if a := r.ask("", "GET", "/readyz", ""); a.status != 503 || a.code() != "unavailable" || strings.Contains(a.body, "starting") {
-		t.Errorf("before the agents are proven, without a key: %d %s", a.status, a.body)
+		t.Errorf("before the agents are proven, /readyz without a key returned %d: %s", a.status, a.body)
 	}
 	r.Prove(t.Context())
 	if a := r.ask("", "GET", "/readyz", ""); a.status != 200 || strings.TrimSpace(a.body) != `{"status":"ok"}` {
@@ -93,7 +93,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("with a wrong key: %d %s", a.status, a.body)
 	}
 	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 200 {
-		t.Errorf("after the agents are proven: %d", a.status)
+		t.Errorf("after the agents are proven, /readyz returned %d", a.status)
 	}
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
 	want := []string{"alpha/ready", "alpha/rejected", "broken/rejected", "delta/rejected", "gamma/rejected", "zz-again/rejected"}
@@ -123,7 +123,7 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/unknown", "{}"); a.status != 404 {
-		t.Errorf("an unknown agent answered %d", a.status)
+		t.Errorf("a request for an unknown agent returned %d", a.status)
 	}
 	r.agent("alpha").state.Store(Quarantined)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents", ""); !strings.Contains(a.body, `"state":"quarantined","error":"server_drifted: server demo`) {
@@ -169,8 +169,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// If the time until a retry is known, a refusal reports this time. It is in the body and in the
-// Retry-After header.
+// If a refusal has a time until a retry, the body and the Retry-After header of the response contain it.
 func TestRetryAfter(t *testing.T) {
 	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
 	refusal.RetryAfter = 12400 * time.Millisecond
@@ -291,11 +290,11 @@ func TestJournal(t *testing.T) {
 		{"of one agent", r.admin, "agent=beta", "20 15 10 5 0", 1},
 		{"in a time range", r.admin, "since=2026-01-01T00:00:03Z&until=2026-01-01T00:00:05Z", "5 4 3", 1},
 		{"scoped", beta, "", "20 15 10 5 0", 1},
-		{"scoped, in pages", beta, "limit=2", "20 15 10 5 0", 3},
-		{"scoped, asking for another agent", beta, "agent=alpha", "", 1},
+		{"a key for one agent, in pages", beta, "limit=2", "20 15 10 5 0", 3},
+		{"a key for one agent asks for another agent", beta, "agent=alpha", "", 1},
 		{"another principal's", other, "", "", 1},
-		{"another principal's, by name", other, "principal=p", "", 1},
-		{"scoped, asking by id", beta, "agent=matrix://agent/alpha", "", 1},
+		{"the records of another principal, by name", other, "principal=p", "", 1},
+		{"a key for one agent asks for another agent by id", beta, "agent=matrix://agent/alpha", "", 1},
 		{"unknown ones", r.admin, "unknown=true", "", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

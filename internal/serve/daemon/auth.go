@@ -26,7 +26,8 @@ type Keys interface {
 
 type principalKey struct{}
 
-// principalOf returns the principal of an authenticated request. It returns nil on a path that requires no key.
+// principalOf returns the principal of an authenticated request. It returns nil if the path of the request requires no
+// key.
 func principalOf(r *http.Request) *identity.Principal {
 	p, _ := r.Context().Value(principalKey{}).(*identity.Principal)
 	return p
@@ -50,7 +51,7 @@ func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Requ
 		return nil
 	}
 	r = d.withPrincipal(r, p)
-	r.Header.Del("Authorization") // so that no later code can forward the key
+	r.Header.Del("Authorization") // delete the header, so that no later code can forward the key
 	return r
 }
 
@@ -69,7 +70,7 @@ func (d *Daemon) isPublic(path string) bool {
 	case path == "/healthz":
 		return true
 	case strings.HasPrefix(path, "/ui/"):
-		return true // the ticket in the path replaces the key, also when a page makes a call
+		return true // the ticket in the path replaces the key, even if a page makes a call
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -120,7 +121,7 @@ func needsSignIn(a *agent.Agent) bool {
 	return a.Delivery.Auth == "oauth-device" && a.Server(agent.RemoteAlias) == nil
 }
 
-// enter is fleet.enter for the principal of a request.
+// enter calls fleet.enter for the principal of a request.
 func (d *Daemon) enter(r *http.Request, name string) (*visit, *problem) {
 	v, trouble := d.fleet.enter(name, principalOf(r))
 	if trouble != nil && trouble.status == http.StatusUnauthorized {
@@ -158,7 +159,7 @@ func (d *Daemon) base(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + r.Host // the shield has checked r.Host
+	return scheme + r.Host // the shield has already checked r.Host
 }
 
 // describeResource answers with the metadata of RFC 9728. The answer does not reveal whether the agent exists.

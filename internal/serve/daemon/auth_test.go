@@ -101,16 +101,16 @@ func TestPermissions(t *testing.T) {
 	// The answer for an agent outside the key's scope is the same as for an agent that does not exist.
 	hidden, none := r.ask(keys["alpha's"], "GET", "/api/v1/agents/beta", ""), r.ask(keys["alpha's"], "GET", "/api/v1/agents/unknown", "")
 	if hidden.status != none.status || hidden.body != none.body {
-		t.Errorf("an agent outside the scope: %s; an unknown agent: %s", hidden.body, none.body)
+		t.Errorf("the answer for an agent outside the scope is %s, for an unknown agent %s; want equal answers", hidden.body, none.body)
 	}
 	if a := r.ask(keys["alpha's"], "GET", "/api/v1/agents", ""); strings.Contains(a.body, "beta") || !strings.Contains(a.body, "alpha") {
-		t.Errorf("a scoped key sees %s", a.body)
+		t.Errorf("a key for one agent sees %s", a.body)
 	}
 	if a := r.ask(keys["token"], "GET", "/api/v1/whoami", ""); a.doc["principal"] != "ada@example.com" || a.doc["kind"] != "oidc" || len(a.doc["agents"].([]any)) != 1 {
 		t.Errorf("whoami of a token: %s", a.body)
 	}
 	if a := r.ask(r.admin, "GET", "/api/v1/whoami", ""); a.doc["principal"] != identity.LocalName() || a.doc["admin"] != true {
-		t.Errorf("whoami of the daemon's own key: %s", a.body)
+		t.Errorf("whoami with the daemon's own key returned %s", a.body)
 	}
 }
 
@@ -142,11 +142,11 @@ func TestSignInRequired(t *testing.T) {
 		}
 	}
 	if a := r.ask(r.key(identity.KeySpec{}), "GET", "/api/v1/agents/alpha", ""); a.status != 200 {
-		t.Errorf("a key cannot read about the agent: %s", a.body)
+		t.Errorf("a key cannot read the description of the agent: %s", a.body)
 	}
 }
 
-// An agent that calls another agent does not turn an API key into a sign-in.
+// A call from one agent to another does not turn an API key into a sign-in.
 func TestSignInRequiredInChains(t *testing.T) {
 	files := map[string]string{"alpha/findagent.json": `{"name": "alpha agent", "kind": "mcp-tool", "auth": "oauth-device", "example_prompts": ["Go."],
 		"system_prompt": "You repeat the text that you get, and nothing else at all, ever.",
@@ -157,7 +157,7 @@ func TestSignInRequiredInChains(t *testing.T) {
 	for kind, ok := range map[identity.Kind]bool{identity.ByKey: false, identity.ByToken: true, identity.Local: true} {
 		_, err := served.CallAgent(t.Context(), "alpha", &call.Call{Tool: "echo", Principal: "ada", Attributes: &identity.Attributes{Kind: kind}})
 		if refusal, _ := errors.AsType[*call.Refusal](err); ok != (err == nil) || refusal != nil && !strings.Contains(refusal.Message, "requires a sign-in") {
-			t.Errorf("a caller with the credential %q: %v", kind, err)
+			t.Errorf("a call with the credential %q ended with %v", kind, err)
 		}
 	}
 }
@@ -222,11 +222,11 @@ func TestProtectedResource(t *testing.T) {
 	}
 	// The answer does not reveal whether the agent exists.
 	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/unknown", ""); a.status != 200 {
-		t.Errorf("the metadata of an unknown agent: %d", a.status)
+		t.Errorf("the metadata of an unknown agent returned %d", a.status)
 	}
 }
 
-// The Authorization header is not passed on.
+// The request that reaches the agent has no Authorization header.
 func TestKeyIsNotPassedOn(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -252,7 +252,7 @@ func TestAuthorizationHeader(t *testing.T) {
 			t.Errorf("%s: %d", name, a.status)
 		}
 	}
-	// A key in the query is not accepted, because logs contain addresses.
+	// A key in the query of a URL is not accepted, because logs contain URLs.
 	if a := r.ask("", "GET", "/api/v1/whoami?key="+r.admin+"&access_token="+r.admin, ""); a.status != 401 {
 		t.Errorf("in the query: %d", a.status)
 	}
@@ -266,7 +266,7 @@ func (brokenKeys) Check(context.Context, string) (*identity.Principal, error) {
 
 func (brokenKeys) Standing(context.Context, string) error { return errors.New("the disk is gone") }
 
-// If keys cannot be checked, requests are rejected, and the reason stays in the log.
+// If keys cannot be checked, requests are rejected. Only the log contains the reason.
 func TestKeysCannotBeChecked(t *testing.T) {
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.APIKeys = brokenKeys{} })
 	a := r.ask("ambit_x", "GET", "/api/v1/agents", "")

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// The total size of one principal's requests in progress is limited. Other principals are not affected, and the
-// principal can send more when an earlier request is answered.
+// The total size of one principal's requests in progress is limited. Other principals are not affected. The principal
+// can send more as soon as an earlier request is answered.
 func TestBytesInProgress(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan string, 2)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -42,7 +42,7 @@ func TestBytesInProgress(t *testing.T) {
 	}
 }
 
-// The calls of an agent's pages count as requests of the principal that requested the ticket.
+// Calls from an agent's pages count as requests of the principal that requested the ticket.
 func TestBytesOfPages(t *testing.T) {
 	r, _ := uiRig(t)
 	r.requestBytes = &limit.Bytes{Each: 2000, All: 3000}
@@ -65,7 +65,8 @@ func TestBytesOfPages(t *testing.T) {
 	}
 }
 
-// The total size of the answers that a principal does not read is limited, and is released with each answer.
+// The total size of the answers that a principal has not read yet is limited. Each answer that was read makes room for
+// another.
 func TestAnswersInProgress(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	r.answerBytes = &limit.Bytes{Each: 2000, All: 3000}
@@ -75,21 +76,21 @@ func TestAnswersInProgress(t *testing.T) {
 	}
 	for range 3 {
 		if a := call(1500); a.status != 200 {
-			t.Fatalf("an answer within the limit: %d %s", a.status, a.body)
+			t.Fatalf("a request whose answer is within the limit got %d: %s", a.status, a.body)
 		}
 	}
-	release, err := r.answerBytes.Take("ci", 1900) // an answer that its client does not read
+	release, err := r.answerBytes.Take("ci", 1900) // this client does not read its answer
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := call(1500); a.status != 429 || a.code() != "busy" || !strings.Contains(a.body, "the request was carried out, but its answer") {
-		t.Errorf("the answer beyond the limit: %d %s", a.status, a.body)
+		t.Errorf("a request whose answer is beyond the limit got %d: %s", a.status, a.body)
 	}
 	release()
 	if a := call(1500); a.status != 200 {
-		t.Errorf("after the other answer was read: %d %s", a.status, a.body)
+		t.Errorf("after the other answer was read, the request got %d: %s", a.status, a.body)
 	}
 	if _, err := r.answerBytes.Take("ci", 2000); err != nil {
-		t.Errorf("after all answers were read: %v", err)
+		t.Errorf("after all answers were read, the limit is still in use: %v", err)
 	}
 }

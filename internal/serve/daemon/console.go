@@ -116,7 +116,7 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 	return out
 }
 
-// inspectTime is the maximum time that a page waits for the servers of an agent to be found.
+// inspectTime is the maximum time that a page waits until the servers of an agent are found.
 const inspectTime = 3 * time.Second
 
 // inspect returns what "ambit inspect" shows. If a server cannot be found, there is a warning.

@@ -108,7 +108,7 @@ func (p *person) ask(ctx context.Context, method, path, form string) *http.Respo
 func TestConsoleEndsWithItsKey(t *testing.T) {
 	for name, end := range map[string]func(*rig, string) error{
 		"revoked": func(r *rig, id string) error {
-			_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // acts as another process
+			_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // revoke the key as another process would
 			return err
 		},
 		"expired": func(r *rig, id string) error {
@@ -130,7 +130,7 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 				t.Fatalf("signing in: %d", got)
 			}
 			if got := stays.signIn(r.link(r.admin)); got != 200 {
-				t.Fatalf("signing in with the daemon's own key: %d", got)
+				t.Fatalf("signing in with the daemon's own key returned %d", got)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -143,25 +143,25 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := out.status("GET", "/journal", ""); got != 401 {
-				t.Fatalf("a page after the key has ended: %d", got)
+				t.Fatalf("after the key ended, a page returned %d", got)
 			}
 			if got := out.status("POST", "/approvals/x", "decision=approve"); got != 401 {
-				t.Fatalf("a form after the key has ended: %d", got)
+				t.Fatalf("after the key ended, a form returned %d", got)
 			}
 			if _, err := io.Copy(io.Discard, stream.Body); err != nil {
 				t.Errorf("the stream ended with %v", err)
 			}
 			if got := r.person().signIn(left); got != 403 {
-				t.Errorf("an unused link after the key has ended: %d", got)
+				t.Errorf("after the key ended, an unused link returned %d", got)
 			}
 			if got := stays.status("GET", "/journal", ""); got != 200 {
-				t.Errorf("a page of another key's session: %d", got)
+				t.Errorf("a page of another key's session returned %d", got)
 			}
 		})
 	}
 }
 
-// The policy page names the agents that can be chosen. The page of an agent shows what was refused to its
+// The policy page names the agents that a person can choose. The page of an agent shows what sandboxes refused to its
 // servers.
 func TestPages(t *testing.T) {
 	r := consoleRig(t)
@@ -180,7 +180,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The pages show the name of an API key, and not only its id.
+// The pages show the name of an API key in addition to its id.
 func TestKeyNames(t *testing.T) {
 	r := consoleRig(t)
 	keys := identity.NewAPIKeys(r.store.Authority)
@@ -193,6 +193,6 @@ func TestKeyNames(t *testing.T) {
 	}
 	got, err := backend{r.Daemon, &ConsoleOptions{Store: r.store}}.KeyNames(t.Context())
 	if err != nil || len(got) != 1 || got["key:"+named.ID] != "ci" {
-		t.Errorf("the names are %v, %v", got, err)
+		t.Errorf("the names of the keys are %v, %v", got, err)
 	}
 }

@@ -62,15 +62,15 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	}
 }
 
-// Calls with an unknown outcome and pending approvals are counted with both database engines. An
-// unavailable store is reported.
+// Calls with an unknown outcome and pending approvals are counted with both database engines. The metrics report an
+// unavailable store.
 func TestUnsettledIsCounted(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
 		m := NewMetrics()
 		m.Timed(db)
 		if got := gauges(t, m); got["ambit_store_up"] != 1 || got["ambit_calls_unknown"] != 0 || got["ambit_calls_unknown_oldest_seconds"] != 0 || got["ambit_approvals_pending"] != 0 {
-			t.Errorf("an empty store has %v", got)
+			t.Errorf("an empty store has the metrics %v", got)
 		}
 		err := db.Write(t.Context(), func(tx state.Tx) error {
 			for _, query := range []string{

@@ -71,7 +71,7 @@ func get(t *testing.T, c net.Conn, http2 bool) *http.Response {
 	return resp
 }
 
-// A response may be silent for longer than the client may take to read one piece.
+// A response may be silent for longer than the deadline for writing one piece of it.
 func TestSilentResponseStaysOpen(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		for what, begin := range map[string]func(http.ResponseWriter){
@@ -100,7 +100,7 @@ func TestSilentResponseStaysOpen(t *testing.T) {
 	}
 }
 
-// The daemon disconnects an HTTP/1 client that does not read, whatever kind of response it waits for.
+// The daemon disconnects an HTTP/1 client that does not read, whatever kind of response the client requested.
 func TestEveryAnswerHasADeadline(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"a head":       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
@@ -125,12 +125,12 @@ func TestEveryAnswerHasADeadline(t *testing.T) {
 	}
 }
 
-// An HTTP/2 client that does not read loses its request.
+// If an HTTP/2 client does not read, its request is cancelled.
 func TestStreamThatIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := make(chan error, 1)
 		client, _ := pipeServer(t, func(w http.ResponseWriter, _ *http.Request) {
-			_, err := w.Write(make([]byte, 16<<20)) // more than the client's window
+			_, err := w.Write(make([]byte, 16<<20)) // more data than fits in the client's window
 			failed <- err
 		})
 		resp := get(t, client, true)

@@ -61,17 +61,17 @@ type entry struct {
 	Found
 	start func() Running
 	idle  time.Duration // 0 means that the agent is never parked
-	ended func() error  // returns an error if this process can no longer serve calls
+	ended func() error  // returns an error if this process can no longer handle calls
 
 	streams    context.Context // ends when the agent retires
 	endStreams context.CancelFunc
 	mu         sync.Mutex
 	running    Running
 	users      int
-	listeners  int // the number of users that only listen for notifications
+	listeners  int // the number of users that only listen for notifications, not for answers
 	parked     bool
 	retired    bool
-	visits     int         // the number of requests so far
+	visits     int         // the number of requests since the start
 	parking    *time.Timer // the idle timer, which starts when the last user leaves; nil before that
 	fewer      *sync.Cond  // signals changes of users and listeners
 }
@@ -105,7 +105,7 @@ func (e *entry) state() (State, string) {
 	s := running.State()
 	if s == Failed || s == Quarantined {
 		now, cancel := context.WithCancel(context.Background())
-		cancel() // makes Ready return at once
+		cancel() // an ended context makes Ready return at once
 		if err := running.Ready(now); err != nil && !errors.Is(err, context.Canceled) {
 			return s, err.Error()
 		}

@@ -58,8 +58,8 @@ func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess 
 	return out
 }
 
-// inForce reports whether the access contains a proposed right. A manifest can write ~/notes or git, and the access
-// contains absolute paths.
+// inForce reports whether the access contains a proposed right. A manifest can write a path as ~/notes or a program as
+// git, whereas the access contains absolute paths.
 func inForce(access agent.Access, r agent.Right) bool {
 	if access.Allows(r) {
 		return true
@@ -101,7 +101,7 @@ func (s ServerAccess) Lines(remote bool) []string {
 	return lines
 }
 
-// placeText describes a path. It replaces ".", which a reader would take for the current folder of this command.
+// an ended context makes Ready return at once
 func placeText(path string) string {
 	if path == "." {
 		return "the folder your client starts in"

@@ -83,16 +83,16 @@ func TestServerAccess(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 			if len(of.Never) != tt.never {
-				t.Errorf("got %v, want %d things that never happen", of.Never, tt.never)
+				t.Errorf("got the kinds %v, want %d kinds of rights that the server lacks", of.Never, tt.never)
 			}
 			if noted := slices.Contains(warnings(a, tt.confines), anything); noted == tt.confines {
-				t.Errorf("the warning about servers that are not confined: got %t, want %t", noted, !tt.confines)
+				t.Errorf("there is a warning about servers that are not confined: %t, want %t", noted, !tt.confines)
 			}
 		})
 	}
 }
 
-// A secret is only as safe as the hosts that its server can reach.
+// The warnings say so if a server that gets a secret can reach hosts that the manifest does not name.
 func TestSecretWarnings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		class    agent.SideEffect
@@ -119,7 +119,7 @@ func TestSecretWarnings(t *testing.T) {
 	}
 }
 
-// Validation rejects literal credentials in a Matrix manifest. The facts of any agent do not show them either.
+// Validation rejects literal credentials in a Matrix manifest. The facts of an agent of any dialect redact them too.
 func TestFactsRedactCredentials(t *testing.T) {
 	a := &agent.Agent{
 		Servers: []agent.Server{{
@@ -147,7 +147,8 @@ func TestFactsRedactCredentials(t *testing.T) {
 	}
 }
 
-// The facts about an agent include the grants for its id, and those for every agent if it asks for their action.
+// The facts about an agent include the grants for its id. They include the grants for every agent if the agent asks for
+// their action.
 func TestGranted(t *testing.T) {
 	a := &agent.Agent{ID: "a@local", Capabilities: agent.Capabilities{Required: []string{"tool.x"}, Optional: []string{"memory.read"}}}
 	end := time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC)

@@ -47,7 +47,7 @@ type lineup struct {
 func newLineup(all []*entry) *lineup {
 	l := &lineup{all: all, byName: map[string]*entry{}}
 	for _, e := range all {
-		// If several entries have the same name, the name refers to the accepted one.
+		// If several entries have the same name, byName contains the accepted entry.
 		if l.byName[e.Name] == nil || !e.rejected() {
 			l.byName[e.Name] = e
 		}
@@ -315,7 +315,7 @@ const readyTime = time.Minute
 
 func (v *visit) call(ctx context.Context, c *call.Call) (call.Result, error) {
 	wait, cancel := context.WithTimeout(ctx, readyTime)
-	_ = v.running.Ready(wait) // if the agent is not ready, the gateway rejects the call and gives the reason
+	_ = v.running.Ready(wait) // the agent may be not ready; the gateway then rejects the call and gives the reason
 	cancel()
 	return v.running.Call(ctx, c)
 }
@@ -367,7 +367,7 @@ func rejectedProblem(name string) *problem {
 // close retires all agents and waits until they are closed. When ctx is done, close cancels the calls that are still
 // running.
 func (f *fleet) close(ctx context.Context) {
-	f.shut() // stops a reload that waits for new agents
+	f.shut() // cancels a reload that waits for new agents
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
 	for _, e := range f.current.Load().all {

@@ -48,14 +48,14 @@ func TestReload(t *testing.T) {
 	default:
 	}
 	if r.agent("kept") != kept || r.agent("changed") == changed || r.agent("sick") == sick {
-		t.Error("the wrong agents were restarted")
+		t.Error("the reload restarted other agents than the changed one")
 	}
 	a = r.ask(r.admin, "GET", "/api/v1/agents", "")
 	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"added/ready", "bad/rejected", "broken/rejected", "changed/ready", "kept/ready", "sick/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/removed", "{}"); a.status != 404 {
-		t.Errorf("the removed agent answers %d", a.status)
+		t.Errorf("a request to the removed agent returned %d", a.status)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestReloadDetectsANewLock(t *testing.T) {
 	}
 }
 
-// A reload restarts an agent whose servers have other rights, and no other agent.
+// A reload restarts an agent whose servers have other rights than before. It restarts no other agent.
 func TestReloadDetectsChangedRights(t *testing.T) {
 	var failed error
 	allowed := map[string]string{}
@@ -91,7 +91,7 @@ func TestReloadDetectsChangedRights(t *testing.T) {
 		t.Errorf("the reload changed %v, %v", c.Changed, err)
 	}
 	if r.agent("alpha") == alpha || r.agent("beta") != beta {
-		t.Error("the wrong agent was restarted")
+		t.Error("the reload restarted another agent than the one with other rights")
 	}
 	failed = errors.New("no store")
 	if _, err := r.Reload(t.Context()); !errors.Is(err, failed) {
@@ -117,7 +117,7 @@ func TestStrictReload(t *testing.T) {
 // reload changes nothing.
 func TestReloadKeepsWorkingAgents(t *testing.T) {
 	const file = "team/alpha.json"
-	// worse writes a changed manifest of alpha to a file. The changed agent will be in the state s.
+	// worse writes a changed manifest of alpha to a file. When the changed agent is started, its state becomes s.
 	worse := func(r *rig, file string, s State) {
 		r.write(file, strings.Replace(matrix("alpha"), `"read"]`, `"read", "write"]`, 1))
 		r.make = func(f *fake) {
@@ -203,7 +203,7 @@ func TestReloadWithoutTheQueue(t *testing.T) {
 	}
 }
 
-// Reloads under constant load lose no calls. No agent is closed while it has open calls.
+// No call is lost while the daemon reloads constantly. No agent is closed while it has open calls.
 func TestReloadUnderLoad(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	r.Prove(t.Context())
@@ -289,7 +289,7 @@ func TestRetiring(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 	if a := r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`); a.status != 200 {
-		t.Errorf("the new agent answers %d", a.status)
+		t.Errorf("a request to the new agent returned %d", a.status)
 	}
 	select {
 	case <-old.closed:
@@ -345,7 +345,7 @@ func TestListenersLeave(t *testing.T) {
 	}
 }
 
-// At most proveLimit agents are proven at the same time. But a request starts its agent immediately.
+// At most proveLimit agents are proven at the same time. However, a request starts its agent immediately.
 func TestProofsAreLimited(t *testing.T) {
 	files := map[string]string{}
 	for i := range 12 {
@@ -359,7 +359,7 @@ func TestProofsAreLimited(t *testing.T) {
 	for range proveLimit {
 		waiting = append(waiting, <-starts)
 	}
-	// Call the agent that would be started last.
+	// Call the agent that is the last in the queue.
 	answered := make(chan *answer, 1)
 	go func() { answered <- r.ask(r.admin, "POST", "/api/v1/agents/a11/call", `{"tool":"echo"}`) }()
 	jumped := <-starts
@@ -367,7 +367,7 @@ func TestProofsAreLimited(t *testing.T) {
 		t.Errorf("%s was started instead of a11", jumped.name)
 	}
 	if n := len(starts); n != 0 {
-		t.Errorf("%d more agents were started", n)
+		t.Errorf("%d agents were started in addition to the called one", n)
 	}
 	close(jumped.ready)
 	if a := <-answered; a.status != 200 {
@@ -420,7 +420,7 @@ func TestIdle(t *testing.T) {
 			t.Error("the idle timer still runs during a request")
 		}
 		leave()
-		time.Sleep(9 * time.Minute) // the first timer would have expired without the new request
+		time.Sleep(9 * time.Minute) // without the new request, the first timer would have expired
 		if closed(started[0]) {
 			t.Fatal("the agent was parked too early")
 		}
@@ -429,7 +429,7 @@ func TestIdle(t *testing.T) {
 			t.Fatal("the idle agent was not parked")
 		}
 		if s, _ := e.state(); s != Ready {
-			t.Errorf("a parked agent is %s", s)
+			t.Errorf("the state of a parked agent is %s", s)
 		}
 		if _, leave, ok = e.enter(); !ok || len(started) != 2 {
 			t.Fatalf("the agent was started %d times, want 2", len(started))
@@ -495,7 +495,7 @@ func TestShutdownFinishesCalls(t *testing.T) {
 	go func() { answered <- r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`) }()
 	<-began
 	stop()
-	<-r.fleet.open.Done() // the shutdown has begun
+	<-r.fleet.open.Done() // wait until the shutdown has begun
 	if a := httptestAsk(r, "/readyz"); a != 503 {
 		t.Errorf("readyz answered %d", a)
 	}
@@ -518,7 +518,7 @@ func TestShutdownFinishesCalls(t *testing.T) {
 		t.Error("the agent was closed during its call")
 	}
 	if _, err := r.Reload(t.Context()); err == nil {
-		t.Error("a daemon that has ended can be reloaded")
+		t.Error("a daemon that has ended accepted a reload")
 	}
 }
 
@@ -579,7 +579,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	<-began
 	stop()
 	if err := <-ended; err == nil {
-		t.Error("Serve reports that every call was finished")
+		t.Error("Serve returned no error, although a call was not finished")
 	}
 	<-r.agent("alpha").closed
 }

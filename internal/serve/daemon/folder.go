@@ -34,7 +34,7 @@ type Found struct {
 	// Problem is the reason why the agent cannot be served, or nil.
 	Problem error
 
-	stray bool // the file is not a valid manifest and may have a different purpose
+	stray bool // the file is not a valid manifest, and may have a different purpose
 	lock  *pack.Lock
 	seal  string // digests of the path, the manifest, the lock file and the allowed rights, for detecting changes
 }
@@ -49,7 +49,7 @@ func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}
 // FindAs is like Find, but takes options for reading manifests.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	all, err := readAll(o, folders)
-	settle(all) // must run before the strays are deleted, because strays reserve their names
+	settle(all) // settle runs before the strays are deleted, because strays reserve their names
 	return slices.DeleteFunc(all, func(f Found) bool { return f.stray }), err
 }
 

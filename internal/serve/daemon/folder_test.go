@@ -36,17 +36,17 @@ func TestNames(t *testing.T) {
 		served []string
 		why    string
 	}{
-		"an invalid manifest":              {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "a/notes.json and a/bd/notes.json both have the name notes, and a/bd/notes.json cannot be served; either fix or remove a/bd/notes.json, or rename a/notes.json"},
-		"an empty manifest, as installed":  {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "b/zz/notes.json and a/notes/notes.json both have the name notes, and a/notes/notes.json cannot be served"},
-		"an invalid manifest, later":       {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
-		"an agent that cannot run":         {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "b/notes.json and a/unfit/notes.json both have the name notes, and a/unfit/notes.json cannot be served"},
-		"an agent with a duplicate id":     {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "b/bd/notes.json and a/desk.json both have the id matrix://agent/desk"},
-		"the id of one that cannot run":    {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "b/other.json and a/unfit/notes.json both have the id matrix://agent/notes, and a/unfit/notes.json cannot be served; either fix or remove a/unfit/notes.json, or change the id in b/other.json"},
-		"the id of one with a broken lock": {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "b/other.json and a/bd/notes.json both have the id matrix://agent/notes, and a/bd/notes.json cannot be served"},
-		"an agent that cannot run, later":  {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
-		"the id of a duplicate name":       {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
-		"two valid agents of one name":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
-		"two valid agents of one id":       {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "b/more.json and a/notes.json both have the id matrix://agent/notes; change one of the ids"},
+		"an invalid manifest":                                {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "a/notes.json and a/bd/notes.json both have the name notes, and a/bd/notes.json cannot be served; either fix or remove a/bd/notes.json, or rename a/notes.json"},
+		"an empty manifest in the place of an installed one": {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "b/zz/notes.json and a/notes/notes.json both have the name notes, and a/notes/notes.json cannot be served"},
+		"an invalid manifest after a valid one":              {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
+		"an agent that cannot run":                           {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "b/notes.json and a/unfit/notes.json both have the name notes, and a/unfit/notes.json cannot be served"},
+		"an agent with a duplicate id":                       {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "b/bd/notes.json and a/desk.json both have the id matrix://agent/desk"},
+		"the id of an agent that cannot run":                 {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "b/other.json and a/unfit/notes.json both have the id matrix://agent/notes, and a/unfit/notes.json cannot be served; either fix or remove a/unfit/notes.json, or change the id in b/other.json"},
+		"the id of an agent with a broken lock":              {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "b/other.json and a/bd/notes.json both have the id matrix://agent/notes, and a/bd/notes.json cannot be served"},
+		"an agent that cannot run after a valid one":         {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
+		"the id of an agent with a duplicate name":           {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
+		"two valid agents with the same name":                {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
+		"two valid agents with the same id":                  {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "b/more.json and a/notes.json both have the id matrix://agent/notes; change one of the ids"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := put(t, tt.files)
@@ -117,22 +117,22 @@ func TestNotAManifest(t *testing.T) {
 	}
 }
 
-// Messages contain paths relative to the deepest common folder. The test reads a file in the last
+// Messages contain paths relative to the deepest folder that contains all agents. The test reads a file in the last
 // folder.
 func TestPathsInMessages(t *testing.T) {
 	for name, tt := range map[string]struct {
 		folders []string
 		want    string
 	}{
-		"one folder":           {[]string{"/srv/team/agents"}, "a.json"},
-		"two in one folder":    {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
-		"one in another":       {[]string{"/srv/team", "/srv/team/agents"}, "agents/a.json"},
-		"another in one":       {[]string{"/srv/team/agents", "/srv/team"}, "a.json"},
-		"a longer name":        {[]string{"/srv/desk", "/srv/desktop"}, "desktop/a.json"},
-		"nothing in common":    {[]string{"/srv/a", "/opt/b", "/home/me/agents"}, "agents/a.json"},
-		"relative, absolute":   {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
-		"relative, outside":    {[]string{"agents", "../me/desk"}, "desk/a.json"},
-		"two relative folders": {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
+		"one folder":                                  {[]string{"/srv/team/agents"}, "a.json"},
+		"two agents folders below one folder":         {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
+		"the second agents folder inside the first":   {[]string{"/srv/team", "/srv/team/agents"}, "agents/a.json"},
+		"the first agents folder inside the second":   {[]string{"/srv/team/agents", "/srv/team"}, "a.json"},
+		"a longer name":                               {[]string{"/srv/desk", "/srv/desktop"}, "desktop/a.json"},
+		"agents folders with only the root in common": {[]string{"/srv/a", "/opt/b", "/home/me/agents"}, "agents/a.json"},
+		"relative, absolute":                          {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
+		"relative, outside":                           {[]string{"agents", "../me/desk"}, "desk/a.json"},
+		"two relative folders":                        {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
 	} {
 		folders := make([]string, len(tt.folders))
 		for i, folder := range tt.folders {

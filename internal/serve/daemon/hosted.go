@@ -63,7 +63,7 @@ func withName(err error, name string) error {
 	if !ok {
 		return err
 	}
-	renamed := *r // other calls may share the original
+	renamed := *r // a copy, because other calls may share the refusal
 	renamed.Hint, renamed.Command = r.HintFor(name), diag.Command{}
 	return &renamed
 }

@@ -83,7 +83,7 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 // The Go SDK's client can use an agent with a real server in both protocol generations. It can still
 // do so after a reload replaces the agent.
 func TestRealClient(t *testing.T) {
-	alpha := strings.ReplaceAll(matrix("alpha"), `"read"`, `"write"`) // calls with side effects are stored before they are made
+	alpha := strings.ReplaceAll(matrix("alpha"), `"read"`, `"write"`) // calls with side effects are stored before they are sent
 	r := realRig(t, map[string]string{"alpha.json": alpha}, nil)
 	r.Prove(t.Context())
 	key := r.key(identity.KeySpec{Agents: []string{"alpha"}, Principal: "ci@example.com"})
@@ -100,7 +100,7 @@ func TestRealClient(t *testing.T) {
 			}
 			defer session.Close()
 			if v := session.InitializeResult().ProtocolVersion; v != version {
-				t.Errorf("the protocol version is %s", v)
+				t.Errorf("the negotiated protocol version is %s", v)
 			}
 			list, err := session.ListTools(ctx, nil)
 			if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "echo" {
@@ -126,7 +126,7 @@ func TestRealClient(t *testing.T) {
 		t.Errorf("a call through the API: %d %s", a.status, a.body)
 	}
 	if a := r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"nothing"}`); a.status != 404 || a.code() != "unknown_tool" {
-		t.Errorf("a call to an unknown tool: %d %s", a.status, a.body)
+		t.Errorf("a call to an unknown tool returned %d: %s", a.status, a.body)
 	}
 	// The journal contains every call, with the principal of the key.
 	a = r.ask(key, "GET", "/api/v1/journal?principal=ci@example.com", "")
@@ -181,7 +181,7 @@ func TestRealDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.ask(r.admin, "POST", "/api/v1/agents/drifted/call", `{"tool":"echo"}`); a.status != 200 {
-		t.Errorf("the fixed agent answers %d: %s", a.status, a.body)
+		t.Errorf("a call to the fixed agent returned %d: %s", a.status, a.body)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestHintsNameTheAgent(t *testing.T) {
 		refusals = append(refusals, result.Content[0].(*mcp.TextContent).Text)
 	}
 	if len(refusals) != 3 {
-		t.Errorf("not all three requests were refused: %q", refusals)
+		t.Errorf("got the answers %q, want three refusals", refusals)
 	}
 	for _, text := range refusals {
 		if !strings.Contains(text, "ambit lock alpha") || strings.Contains(text, "PATH") {
@@ -214,8 +214,7 @@ func TestHintsNameTheAgent(t *testing.T) {
 	}
 }
 
-// In production, a server that is not contained is not used. Whether a server can be contained depends
-// on the machine.
+// In production, a server is not used if it cannot be contained. Whether that is possible depends on the machine.
 func TestRealProduction(t *testing.T) {
 	r := realRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(h *Hosting, _ *Options) { h.Production = true })
 	r.Prove(t.Context())
@@ -230,14 +229,14 @@ func TestRealProduction(t *testing.T) {
 	}
 }
 
-// noTurn lets no program run: Turn always fails.
+// noTurn lets no program run, because its Turn always fails.
 type noTurn struct{ why error }
 
 func (n noTurn) Turn(context.Context, *agent.Agent, dispatch.Priority) (func(), error) {
 	return nil, n.why
 }
 
-// If a call may not run, its refusal is journaled like any other. This is so even if the caller has
+// If a program may not run yet, the refusal of the call is journaled like any other, even if the caller has
 // disconnected.
 func TestNoTurnIsJournaled(t *testing.T) {
 	gone, hangUp := context.WithCancel(t.Context())
@@ -271,7 +270,7 @@ func TestNoTurnIsJournaled(t *testing.T) {
 	}
 }
 
-// drifting is a gateway whose server has drifted.
+// drifting is a gateway whose server has drifted from the lock.
 type drifting struct{ front.Gateway }
 
 func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
@@ -280,7 +279,7 @@ func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 	return nil, r
 }
 
-// The hints in refusals of forwarded requests contain the name of the agent too.
+// The hints in refusals of forwarded requests also contain the name of the agent.
 func TestForwardHintsNameTheAgent(t *testing.T) {
 	_, err := meteredGateway{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "lock it: ambit lock alpha" {

@@ -155,7 +155,7 @@ func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	}
 	i, err := d.options.Intents.Get(r.Context(), id)
 	if p := principalOf(r); err == nil && !p.Admin && (i.Principal != p.Name || !p.MayUse(i.Name)) {
-		return nil, dispatch.ErrNoIntent // does not reveal that the intent exists
+		return nil, dispatch.ErrNoIntent // not_found does not reveal that the intent exists
 	}
 	return i, err
 }

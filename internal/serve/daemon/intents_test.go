@@ -29,7 +29,7 @@ func (b realGateway) Call(ctx context.Context, c *call.Call) (call.Result, error
 	return b.gateway.Call(ctx, c)
 }
 
-// doesAsTold is a fake program. The text of an intent determines what the program does.
+// doesAsTold is a fake program that does what the text of an intent says.
 type doesAsTold struct{ began chan struct{} }
 
 func (d doesAsTold) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
@@ -95,11 +95,11 @@ func TestIntents(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, `\"agent\" is missing; \"text\" is missing; \"priority\" must be one of low, normal, high; \"parent\"`},
-		"an unknown field": {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
-		"no program":       {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
-		"no such agent":    {mine, `{"agent":"b","text":"x"}`, 404, ""},
-		"not for this key": {narrow, `{"agent":"echo@local","text":"x"}`, 403, ""},
+		"everything wrong":                      {mine, `{"priority":"urgent","parent":"x"}`, 400, `\"agent\" is missing; \"text\" is missing; \"priority\" must be one of low, normal, high; \"parent\"`},
+		"an unknown field":                      {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
+		"no program":                            {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
+		"an agent that does not exist":          {mine, `{"agent":"b","text":"x"}`, 404, ""},
+		"an agent outside the scope of the key": {narrow, `{"agent":"echo@local","text":"x"}`, 403, ""},
 	} {
 		if a := r.ask(tt.key, "POST", "/api/v1/intents", tt.body); a.status != tt.status || !strings.Contains(a.body, tt.says) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
@@ -118,7 +118,7 @@ func TestIntents(t *testing.T) {
 	for _, key := range []string{other, narrow} {
 		for _, ask := range [][2]string{{"GET", ""}, {"POST", "/cancel"}} {
 			if a := r.ask(key, ask[0], "/api/v1/intents/"+id+ask[1], ""); a.status != http.StatusNotFound {
-				t.Errorf("an intent of another principal: %d %s", a.status, a.body)
+				t.Errorf("a request for an intent of another principal returned %d: %s", a.status, a.body)
 			}
 		}
 		if a := r.ask(key, "GET", "/api/v1/intents", ""); a.status != http.StatusOK || len(a.doc["intents"].([]any)) != 0 {
@@ -181,7 +181,7 @@ func TestHangingUp(t *testing.T) {
 // refused. The intent is cancelled, so that a retry does not run it twice.
 func TestNoWorker(t *testing.T) {
 	r, does := newIntentRig(t)
-	var before []string // uses all turns, so that the next intent waits
+	var before []string // take all turns, so that the next intent waits
 	for range 2 {
 		id, _ := r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
 		before = append(before, id)
@@ -254,7 +254,7 @@ func TestRevokedWhileIntentsWait(t *testing.T) {
 			}
 		}
 		if a.doc["state"] != state || strings.Contains(a.body, `"code":"approval_denied"`) != (state == "failed") {
-			t.Errorf("want the state %s: %s", state, a.body)
+			t.Errorf("the intent is not in the state %s: %s", state, a.body)
 		}
 	}
 }
@@ -272,7 +272,8 @@ func TestIntentWithErrorStatus(t *testing.T) {
 	}
 }
 
-// Someone who can write to the store and has a key cannot read the answer to an intent of another principal or agent.
+// An attacker who can write to the store and has a key cannot read the answer to an intent of another principal or
+// agent.
 func TestAnswersOfOthers(t *testing.T) {
 	r, does := newIntentRig(t)
 	mine := r.key(identity.KeySpec{Name: "mine", Principal: "me@local"})
@@ -306,7 +307,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	change(`name = 'worker'`)
 	sees(mine, id, own)
 
-	// The row is changed while the program runs.
+	// While the program runs, the row of its intent is changed.
 	for _, set := range []string{`principal = 'you@local'`, `principal = 'you@local', sealed = X'00'`} {
 		id, _ = r.ask(mine, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
 		<-does.began

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A server can create a pipe where it can write a file. Without a writer, opening the pipe would block.
+// Where a server can write a file, it can also create a pipe. Opening a pipe that has no writer would block.
 func TestLockThatIsAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ambit.lock")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

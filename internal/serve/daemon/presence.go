@@ -66,7 +66,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 			return &c.Presence, nil
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {
-			_ = os.Remove(c.KeyFile) // no running daemon accepts the key
+			_ = os.Remove(c.KeyFile) // the daemon has ended, so its key is invalid
 		}
 	}
 	text, err := json.Marshal(p)

@@ -42,10 +42,10 @@ type fake struct {
 	state  atomic.Value // State
 	ready  chan struct{}
 	calls  chan string   // receives the tool of each call
-	hold   chan struct{} // calls wait until it is closed; if it is nil, they do not wait
+	hold   chan struct{} // calls wait until this channel is closed; if it is nil, they do not wait
 	closed chan struct{}
 	once   sync.Once
-	late   atomic.Int64 // the number of open calls when the agent was closed
+	late   atomic.Int64 // the number of open calls at the time when the agent was closed
 	busy   atomic.Int64
 	seen   chan http.Header
 }
@@ -144,7 +144,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	started []*fake
-	// The function make, if not nil, changes a fake agent before it is used.
+	// If the function make is not nil, it changes each fake agent before the agent is used.
 	make func(*fake)
 	log  bytes.Buffer
 }
@@ -322,7 +322,7 @@ func (r *rig) do(req *http.Request) *answer {
 		r.t.Fatal(err)
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: string(body)}
-	_ = json.Unmarshal(body, &a.doc) // fails if the body is not a JSON object
+	_ = json.Unmarshal(body, &a.doc) // Unmarshal fails if the body is not a JSON object
 	if !strings.HasPrefix(req.URL.Path, "/mcp/") || resp.StatusCode >= 400 && a.code() != "" {
 		r.described(req.Method, req.URL.Path, resp.StatusCode, resp.Header.Get("Content-Type"), body)
 	}

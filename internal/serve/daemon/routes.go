@@ -16,7 +16,7 @@ import (
 // route.
 type route struct {
 	method, path string
-	admin        bool // requires an admin key
+	admin        bool // set if the route requires an admin key
 	answer       http.Handler
 }
 
@@ -82,7 +82,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w = bounded
-	defer bounded.start() // net/http writes the rest of the response after this handler has returned
+	defer bounded.start() // net/http writes the rest of the response after ServeHTTP has returned
 	if c := h.daemon.console.Load(); c != nil && c.Owns(r.URL.Path) {
 		c.ServeHTTP(w, r)
 		return
@@ -90,7 +90,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r = h.daemon.authenticate(w, r); r == nil {
 		return
 	}
-	caller := "" // all callers without a key, such as pages, share one limit
+	caller := "" // all callers without a key, such as an agent's pages, share one limit
 	if p := principalOf(r); p != nil {
 		caller = p.Name
 		if r.Body != nil {

@@ -136,12 +136,12 @@ type Daemon struct {
 	options      Options
 	fleet        *fleet
 	store        storeHealth
-	settled      atomic.Bool // every agent has been verified or has failed at least once
+	settled      atomic.Bool // set when every agent has been verified or has failed at least once
 	cert         atomic.Pointer[tls.Certificate]
 	server       *http.Server
 	streams      streams
-	requestBytes *limit.Bytes // of the requests in progress
-	answerBytes  *limit.Bytes // of the answers that clients have not read
+	requestBytes *limit.Bytes // limits the requests in progress
+	answerBytes  *limit.Bytes // limits the answers that clients have not read
 	console      atomic.Pointer[console.Console]
 	again        sync.Mutex // held during a reload
 	run          string     // a random id that is different after a restart

@@ -18,10 +18,10 @@ import (
 // These constants limit requests and responses, or are values of security headers.
 const (
 	maxHeader   = 64 << 10
-	maxBody     = 32 << 20 // the same limit as for a message on stdio
+	maxBody     = 32 << 20 // the same limit as for a message over stdio
 	headerTime  = 10 * time.Second
-	requestTime = time.Minute // for reading the whole request; the response may take longer
-	writeTime   = time.Minute // for writing one piece of the response
+	requestTime = time.Minute // the time to read a whole request; the response may take longer
+	writeTime   = time.Minute // the time to write one piece of the response
 	keepAlive   = 2 * time.Minute
 	maxStreams  = 250 // per HTTP/2 connection
 	noReferrer  = "no-referrer"
@@ -111,7 +111,7 @@ func (s *shield) sameOrigin(r *http.Request) bool {
 	}
 	u, err := url.Parse(origins[0])
 	if len(origins) > 1 || err != nil || u.Host == "" {
-		return false // also for the origin "null"
+		return false // this also rejects the origin "null"
 	}
 	if s.public != nil && strings.EqualFold(u.Scheme, s.public.Scheme) && strings.EqualFold(u.Host, s.public.Host) {
 		return true

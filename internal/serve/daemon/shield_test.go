@@ -33,7 +33,7 @@ func TestHostAndOrigin(t *testing.T) {
 		site         string
 		want         int
 	}{
-		{"the server's address", loopback, "", "", "", 200},
+		{"the server's own address", loopback, "", "", "", 200},
 		{"localhost", loopback, "localhost:7411", "", "", 200},
 		{"IPv6", loopback, "[::1]:7411", "", "", 200},
 		{"a rebound host name", loopback, "evil.example", "", "", 421},
@@ -42,11 +42,11 @@ func TestHostAndOrigin(t *testing.T) {
 		{"a name after a colon", loopback, "localhost:80.evil.example", "", "", 421},
 		{"no host", loopback, " ", "", "", 421},
 		{"a page of the daemon", loopback, "localhost:7411", "http://localhost:7411", "same-origin", 200},
-		{"another site's page", loopback, "", "https://evil.example", "", 403},
-		{"another port's page", loopback, "localhost:7411", "http://localhost:9999", "", 403},
-		{"another scheme's page", loopback, "localhost:7411", "https://localhost:7411", "", 403},
+		{"a page of another site", loopback, "", "https://evil.example", "", 403},
+		{"a page on another port", loopback, "localhost:7411", "http://localhost:9999", "", 403},
+		{"a page with another scheme", loopback, "localhost:7411", "https://localhost:7411", "", 403},
 		{"a page without an origin", loopback, "", "null", "", 403},
-		{"another site's form", loopback, "", "", "cross-site", 403},
+		{"a form of another site", loopback, "", "", "cross-site", 403},
 		{"the public name", public, "ambit.example.com", "", "", 200},
 		{"a page of the public name", public, "ambit.example.com", "https://ambit.example.com", "same-origin", 200},
 		{"localhost at a public daemon", public, "localhost", "", "", 421},
@@ -121,7 +121,7 @@ func TestTooLarge(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+r.admin)
 		resp, err := r.server.Client().Do(req)
 		if err != nil {
-			// The daemon may close the connection before everything is sent. That is also a rejection.
+			// The daemon may close the connection before everything was sent. This counts as a rejection too.
 			continue
 		}
 		resp.Body.Close()
@@ -131,7 +131,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	w := &brokenBody{err: &http.MaxBytesError{Limit: 1}}
 	if p := readJSON(&http.Request{Body: w}, nil); p.status != 413 {
-		t.Errorf("a body that is too large: %d, want 413", p.status)
+		t.Errorf("a body that is too large got the status %d, want 413", p.status)
 	}
 }
 
@@ -185,8 +185,7 @@ func TestTooSlow(t *testing.T) {
 	if r.Daemon.server.ReadTimeout == 0 || r.Daemon.server.ReadHeaderTimeout == 0 {
 		t.Fatal("the server has no read timeouts")
 	}
-	// Each server has one short and one long timeout. So only the missing part of a request can
-	// time out.
+	// Each server has one short and one long timeout, so that only the missing part of a request can time out.
 	r.Daemon.server.ReadTimeout, r.Daemon.server.ReadHeaderTimeout = 20*time.Millisecond, time.Minute
 	url, stop, ended := serveRig(t, r)
 	defer func() { stop(); <-ended }()
@@ -331,10 +330,10 @@ func TestTLS(t *testing.T) {
 		t.Errorf("the daemon answered %v, %v", resp, err)
 	}
 	if resp, err := get("ambit.test"); err != nil || resp.StatusCode != 200 {
-		t.Errorf("with the host name of the certificate: %v, %v", resp, err)
+		t.Errorf("a request with the host name of the certificate got %v, %v", resp, err)
 	}
 	if resp, err := get("evil.example"); err != nil || resp.StatusCode != 421 {
-		t.Errorf("with another host name: %v, %v", resp, err)
+		t.Errorf("a request with another host name got %v, %v", resp, err)
 	}
 	before := r.leaf().SerialNumber
 	certificate(t, dir)

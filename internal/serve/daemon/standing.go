@@ -44,7 +44,7 @@ type streams struct {
 }
 
 type watchedKey struct {
-	ctx   context.Context // canceled when the key becomes invalid, or when its last stream is closed
+	ctx   context.Context // canceled when the key becomes invalid or its last stream is closed
 	end   context.CancelFunc
 	users int
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// shortToken is a provider whose tokens expire immediately. So the tokens are invalid at the next
-// check.
+// shortToken is a provider whose tokens expire immediately, so they are invalid at the next check.
 type shortToken struct{ noTokens }
 
 func (shortToken) Check(context.Context, string) (*identity.Principal, error) {
@@ -37,7 +36,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		})
 	}
 	revoke := func(r *rig, id string) error {
-		_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // acts as another process
+		_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // revoke the key as another process would
 		return err
 	}
 	tests := []struct {
@@ -49,7 +48,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		{"revoked", false, false, revoke},
 		{"revoked, in the newer generation", true, false, revoke},
 		{"expired", false, false, expire},
-		{"a token that ends", false, true, func(*rig, string) error { return nil }},
+		{"a token that expires", false, true, func(*rig, string) error { return nil }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -196,17 +195,17 @@ func TestConsoleEndsWithTheDaemon(t *testing.T) {
 		t.Fatalf("signing in: %d", got)
 	}
 	if got := p.status("GET", "/journal", ""); got != 200 {
-		t.Errorf("a page of the same daemon: %d", got)
+		t.Errorf("a page of the same daemon returned %d", got)
 	}
 	p.r = next // the browser sends its cookie to the next daemon too
 	if got := p.status("GET", "/journal", ""); got != 401 {
-		t.Errorf("a page of the next daemon: %d", got)
+		t.Errorf("a page of the next daemon returned %d", got)
 	}
 	if got := p.signIn(unused); got != 403 {
-		t.Errorf("an unused link at the next daemon: %d", got)
+		t.Errorf("an unused link at the next daemon returned %d", got)
 	}
 	if got := p.signIn(next.link(next.admin)); got != 200 {
-		t.Errorf("a link from the next daemon: %d", got)
+		t.Errorf("a link from the next daemon returned %d", got)
 	}
 }
 
@@ -235,11 +234,11 @@ func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), httptest.NewRequest("POST", "/", nil))
 			if err != nil {
-				t.Fatalf("the daemon did not answer before the body: %v (timeout: %t)", err, os.IsTimeout(err))
+				t.Fatalf("the daemon did not answer before the body arrived: %v (timeout: %t)", err, os.IsTimeout(err))
 			}
 			resp.Body.Close()
 			if resp.StatusCode != 401 || !resp.Close {
-				t.Errorf("the answer is %d, close is %t; want 401, true", resp.StatusCode, resp.Close)
+				t.Errorf("got the status %d with the connection closed: %t; want 401 and a closed connection", resp.StatusCode, resp.Close)
 			}
 		})
 	}

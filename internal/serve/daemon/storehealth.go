@@ -8,8 +8,8 @@ import (
 
 const (
 	storeDown = "the store is unavailable, so every call is refused"
-	// storeTimeout is the maximum duration of a check of the store. The result of a check is used again for storeAge,
-	// because anyone can request /readyz.
+	// storeTimeout is the maximum duration of a check of the store. The result of a check is used again until
+	// it is storeAge old, because a client without a key can request /readyz as often as it wants.
 	storeTimeout = 2 * time.Second
 	storeAge     = time.Second
 )

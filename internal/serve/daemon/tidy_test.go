@@ -65,7 +65,7 @@ func TestDaemonDeletesExpiredRows(t *testing.T) {
 	}
 	// The test can read the counter without a lock, because Serve returns only after the last deletion.
 	if runs < 3 {
-		t.Errorf("%d runs, want at least 3: an error and two batches", runs)
+		t.Errorf("rows were deleted %d times, want at least 3: an error and two batches", runs)
 	}
 	if _, err := approval.Get(t.Context(), kept, "q0"); !errors.Is(err, approval.ErrUnknown) {
 		t.Errorf("an old question was not deleted: %v", err)

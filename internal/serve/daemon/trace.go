@@ -145,7 +145,7 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // lets the client reuse the connection
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("the trace collector answered %s", resp.Status)
 	}

@@ -79,7 +79,7 @@ func (d *Daemon) frameAddress(name string, p *identity.Principal, session string
 		until = end
 	}
 	who := p.WithoutRights()
-	if p.Kind == identity.Local { // the daemon's temporary key is not in the store, and ends with the daemon
+	if p.Kind == identity.Local { // the daemon's temporary key is not in the store, and is valid only until the daemon exits
 		who.KeyID = d.run
 	}
 	return "/ui/" + d.sealTicket(forFrame, ticket{name, until.Unix(), who, session}), until
@@ -155,7 +155,7 @@ func (d *Daemon) uiFrame(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// uiCall makes a call that an agent's page asked for, on behalf of the principal that requested the ticket.
+// uiCall makes a call that one of the agent's pages requested, on behalf of the principal that requested the ticket.
 func (d *Daemon) uiCall(r *http.Request) (any, *problem) {
 	t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))
 	if t == nil {

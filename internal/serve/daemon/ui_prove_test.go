@@ -54,7 +54,7 @@ const attempt = async (name, f) => { try { await f(); worked.push(name); } catch
 type reporting struct {
 	fs.FS
 	reports chan string
-	scripts *atomic.Int64 // how often the script was requested
+	scripts *atomic.Int64 // how often the hostile script was requested
 }
 
 func (h reporting) Open(name string) (fs.File, error) {
@@ -70,7 +70,7 @@ func (h reporting) Open(name string) (fs.File, error) {
 	return h.FS.Open(name)
 }
 
-// A hostile page cannot break out of its sandbox in a frame, and is not shown on its own.
+// A hostile page in a frame cannot break out of its sandbox. Outside a frame, the page is not shown.
 func TestUIInABrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
@@ -123,7 +123,7 @@ func TestUIInABrowser(t *testing.T) {
 		}
 		if strings.HasSuffix(path, ".html") {
 			if n := pages.scripts.Load(); n != 1 {
-				t.Errorf("the page was shown on its own: its script was requested %d times", n)
+				t.Errorf("the page was shown outside a frame: its script was requested %d times", n)
 			}
 			continue
 		}

@@ -91,7 +91,7 @@ func (r *rig) get(target string, header http.Header) (*http.Response, string) {
 
 var framed = regexp.MustCompile(`src="([^"]*)/index\.html"`)
 
-// pages returns the address of the pages in a frame.
+// pages returns the address of the pages that a frame contains.
 func (r *rig) pages(frame string) string {
 	r.t.Helper()
 	_, body := r.get(frame, nil)
@@ -133,7 +133,7 @@ func TestUIPages(t *testing.T) {
 			}
 		}
 		if got := h.Get("Connection-Allowlist"); got != "(response-origin); webrtc=block" {
-			t.Errorf("%q: the page may connect to %q", name, got)
+			t.Errorf("%q: the policy of the page allows connections to %q", name, got)
 		}
 		if strings.Contains(csp, "allow-same-origin") || strings.Contains(csp, "allow-top-navigation") || strings.Contains(csp, "script-src 'self'") {
 			t.Errorf("%q: %s", name, csp)
@@ -160,18 +160,18 @@ func TestUIOutside(t *testing.T) {
 	}
 }
 
-// A ticket opens the pages of one agent until it expires. Only callers with a key for that agent can
-// get a ticket.
+// A ticket opens the pages of one agent until the ticket expires. Only a caller with a key for that agent can get a
+// ticket.
 func TestUITickets(t *testing.T) {
 	r, keys := uiRig(t)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents/plain/ui", ""); a.status != 404 {
-		t.Errorf("an agent without pages: %d", a.status)
+		t.Errorf("a ticket for an agent without pages: got %d", a.status)
 	}
 	if a := r.ask("", "GET", "/api/v1/agents/pages/ui", ""); a.status != 401 {
 		t.Errorf("without a key: %d", a.status)
 	}
 	if a := r.ask(r.key(identity.KeySpec{Name: "other", Agents: []string{"plain"}}), "GET", "/api/v1/agents/pages/ui", ""); a.status != 403 {
-		t.Errorf("with a key for another agent: %d", a.status)
+		t.Errorf("a ticket with a key for another agent: got %d", a.status)
 	}
 	sealed := func(purpose, text string) string {
 		return base64.RawURLEncoding.EncodeToString(keys.Seal(purpose, []byte(text)))
@@ -183,14 +183,14 @@ func TestUITickets(t *testing.T) {
 		ticket string
 		status int
 	}{
-		"good":                 {good, 200},
-		"of the frame":         {frame, 404},
-		"expired":              {sealed(forPages, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
-		"changed":              {string(flipped), 404},
-		"for another purpose":  {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
-		"without pages":        {sealed(forPages, `{"agent":"plain","until":99999999999}`), 404},
-		"for an unknown agent": {sealed(forPages, `{"agent":"gone","until":99999999999}`), 404},
-		"none":                 {"x", 404},
+		"good":                          {good, 200},
+		"the ticket of a frame":         {frame, 404},
+		"expired":                       {sealed(forPages, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
+		"changed":                       {string(flipped), 404},
+		"a ticket for another purpose":  {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
+		"without pages":                 {sealed(forPages, `{"agent":"plain","until":99999999999}`), 404},
+		"a ticket for an unknown agent": {sealed(forPages, `{"agent":"gone","until":99999999999}`), 404},
+		"none":                          {"x", 404},
 	} {
 		if resp, _ := r.get("/ui/"+tt.ticket+"/index.html", nil); resp.StatusCode != tt.status {
 			t.Errorf("%s: %d", name, resp.StatusCode)
@@ -198,7 +198,7 @@ func TestUITickets(t *testing.T) {
 	}
 	for ticket, status := range map[string]int{frame: 200, good: 404} {
 		if resp, _ := r.get("/ui/"+ticket, nil); resp.StatusCode != status {
-			t.Errorf("a frame answered %d, want %d", resp.StatusCode, status)
+			t.Errorf("a request for the frame got %d, want %d", resp.StatusCode, status)
 		}
 	}
 	if resp, _ := r.get("/ui/"+good+"/app.js", http.Header{"Origin": {"null"}}); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
@@ -228,21 +228,21 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	other, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
 	pages := r.pages(at)
 	if resp, _ := r.get(pages+"/index.html", nil); resp.StatusCode != 200 {
-		t.Fatalf("before the key is revoked: %d", resp.StatusCode)
+		t.Fatalf("before the key was revoked, a page returned %d", resp.StatusCode)
 	}
-	if _, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // acts as another process
+	if _, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // revoke the key as another process would
 		t.Fatal(err)
 	}
 	for _, path := range []string{at, pages + "/index.html", pages + "/app.js"} {
 		if resp, _ := r.get(path, nil); resp.StatusCode != 404 {
-			t.Errorf("%s after the key was revoked: %d", path, resp.StatusCode)
+			t.Errorf("after the key was revoked, %s returned %d", path, resp.StatusCode)
 		}
 	}
 	if a := r.ask("", "POST", at, `{"tool":"echo"}`); a.status != 404 {
-		t.Errorf("a call after the key was revoked: %d", a.status)
+		t.Errorf("after the key was revoked, a call returned %d", a.status)
 	}
 	if resp, _ := r.get(r.pages(other)+"/app.js", nil); resp.StatusCode != 200 {
-		t.Errorf("with the ticket of another key: %d", resp.StatusCode)
+		t.Errorf("with the ticket of another key, a page returned %d", resp.StatusCode)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestUITicketEndsWithItsSession(t *testing.T) {
 	pages := r.pages(at) + "/index.html"
 	const call = `{"tool":"echo"}`
 	if a := r.ask("", "POST", at, call); a.status != 200 {
-		t.Fatalf("a call before the person signs out: %d %s", a.status, a.body)
+		t.Fatalf("before the person signed out, a call returned %d: %s", a.status, a.body)
 	}
 	_, home := leaves.page("/")
 	if got := leaves.status("POST", "/logout", url.Values{"token": {formToken.FindStringSubmatch(home)[1]}}.Encode()); got != 200 {
@@ -278,11 +278,11 @@ func TestUITicketEndsWithItsSession(t *testing.T) {
 	}
 	for _, path := range []string{at, pages} {
 		if resp, _ := r.get(path, nil); resp.StatusCode != 404 {
-			t.Errorf("%s after the person signed out: %d", path, resp.StatusCode)
+			t.Errorf("after the person signed out, %s returned %d", path, resp.StatusCode)
 		}
 	}
 	if a := r.ask("", "POST", at, call); a.status != 404 {
-		t.Errorf("a call after the person signed out: %d", a.status)
+		t.Errorf("after the person signed out, a call returned %d", a.status)
 	}
 	for _, path := range []string{other, byKey} {
 		if a := r.ask("", "POST", path, call); a.status != 200 {
@@ -291,7 +291,7 @@ func TestUITicketEndsWithItsSession(t *testing.T) {
 	}
 	end := time.Now().Add(uiTime / 2)
 	if _, until := r.frameAddress("pages", &identity.Principal{}, "id", end); !until.Equal(end) {
-		t.Errorf("the session ends at %v, and its ticket at %v", end, until)
+		t.Errorf("the session ends at %v, but its ticket ends at %v", end, until)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestUICalls(t *testing.T) {
 		t.Errorf("a call of another agent: %d %s", a.status, a.body)
 	}
 	earlier := "/ui/" + base64.RawURLEncoding.EncodeToString(keys.Seal(forFrame, []byte(`{"agent":"pages","until":99999999999,"who":{"Kind":"local","KeyID":"x"}}`)))
-	for name, path := range map[string]string{"the pages' ticket": r.pages(at), "a ticket of an earlier daemon": earlier} {
+	for name, path := range map[string]string{"the ticket of the pages": r.pages(at), "a ticket of an earlier daemon": earlier} {
 		if a := r.ask("", "POST", path, call); a.status != 404 {
 			t.Errorf("a call with %s: %d", name, a.status)
 		}
@@ -324,12 +324,13 @@ func TestUICalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		if resp.Body.Close(); resp.StatusCode != 403 {
-			t.Errorf("a call from the origin %s: %d", origin, resp.StatusCode)
+			t.Errorf("a call from the origin %s returned %d", origin, resp.StatusCode)
 		}
 	}
 }
 
-// endless is a file system whose files never end. It counts the bytes that are read before the first answer.
+// endless is a file system whose files never end. It counts the bytes that are read before the first byte of the answer
+// is sent.
 type endless struct{ read, before atomic.Int64 }
 
 func (e *endless) Open(string) (fs.File, error) { return e, nil }
@@ -348,7 +349,8 @@ type fileSize struct{ fs.FileInfo }
 func (fileSize) Size() int64       { return 1 << 40 }
 func (fileSize) Mode() fs.FileMode { return 0 }
 
-// A large file of a page is sent in pieces, and is not held in memory. Everyone with its address can request it.
+// A large file of a page is sent in pieces and is never held in memory as a whole, because any client that knows the
+// address can request it.
 func TestPagesAreStreamed(t *testing.T) {
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
@@ -367,11 +369,11 @@ func TestPagesAreStreamed(t *testing.T) {
 	req.Host = "127.0.0.1"
 	r.Handler().ServeHTTP(&file, req)
 	if read, before := file.read.Load(), file.before.Load(); read != maxPage || before == 0 || before > 1<<20 {
-		t.Errorf("%d bytes were read, %d of them before the first was sent", read, before)
+		t.Errorf("%d bytes were read, %d of them before the first byte was sent", read, before)
 	}
 }
 
-// A browser shows pages only in their frame, whose policy keeps them from navigating to other sites.
+// A browser shows pages only in their frame. The frame's policy keeps the pages from navigating to other sites.
 func TestPagesOnlyInTheirFrame(t *testing.T) {
 	r, _ := uiRig(t)
 	at := "/ui/" + r.sealTicket(forPages, ticket{Agent: "pages", Until: time.Now().Add(time.Hour).Unix()}) + "/"

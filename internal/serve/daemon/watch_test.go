@@ -113,7 +113,7 @@ func TestTrace(t *testing.T) {
 		t.Error("the trace reveals the content or the caller")
 	}
 	if header.Get("X-Team") != "a b" {
-		t.Errorf("the collector's headers are not sent: %v", header)
+		t.Errorf("the spans were sent without the configured headers: %v", header)
 	}
 	if none, err := TraceFromEnv(func(string) string { return "" }, "1"); none != nil || err != nil {
 		t.Errorf("without an endpoint: %v, %v", none, err)
@@ -160,7 +160,7 @@ func TestPresence(t *testing.T) {
 	// A second daemon does not overwrite the daemon.json of the first.
 	second := Presence{URL: "http://127.0.0.1:1", KeyFile: filepath.Join(h.Dir(), "run", "x.key")}
 	if other, err := Announce(t.Context(), h, second); err != nil || other == nil || other.URL != p.URL {
-		t.Errorf("a second daemon got %v, %v", other, err)
+		t.Errorf("Announce of a second daemon returned %v, %v; want the first daemon", other, err)
 	}
 	Leave(h, second)
 	if _, err := FindDaemon(h); err != nil {
@@ -169,7 +169,7 @@ func TestPresence(t *testing.T) {
 	// The next daemon removes the files of a killed daemon.
 	r.server.Close()
 	if other, err := Announce(t.Context(), h, second); other != nil || err != nil {
-		t.Errorf("after the first daemon was killed: %v, %v", other, err)
+		t.Errorf("after the first daemon was killed, Announce returned %v, %v", other, err)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the key file of the killed daemon still exists")

@@ -10,7 +10,7 @@ import (
 type answersKey struct{}
 
 // WithAnswers returns a context for [HTTP.Serve]. Serve calls hold with the size of each answer before it sends the
-// answer, and release afterwards. If hold fails, Serve sends an error instead of the answer.
+// answer, and calls release after it has sent the answer. If hold fails, Serve sends an error instead of the answer.
 func WithAnswers(ctx context.Context, hold func(size int64) (release func(), err error)) context.Context {
 	return context.WithValue(ctx, answersKey{}, hold)
 }

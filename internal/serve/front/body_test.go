@@ -12,10 +12,10 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 )
 
-// sender sends a body and records the largest unused part of the reader's buffer.
+// sender sends a body. It records the maximum number of unused bytes in the reader's buffer.
 type sender struct {
 	left, sent, ahead int
-	short             bool // the Content-Length announces more than is sent
+	short             bool // the number of bytes by which the Content-Length is larger than the body
 }
 
 // spare is how much larger than expected a buffer may be.
@@ -54,7 +54,7 @@ func TestAnnouncedBodyIsNotAllocated(t *testing.T) {
 			}
 		}
 		if from.ahead > 0 {
-			t.Errorf("%d of %d: the buffer has %d unused bytes", tt.sent, tt.announced, from.ahead)
+			t.Errorf("after %d of %d bytes, the buffer has %d unused bytes", tt.sent, tt.announced, from.ahead)
 		}
 	}
 }
@@ -105,12 +105,12 @@ func TestAnswersAreHeld(t *testing.T) {
 		calls.Wait()
 		for way, got := range map[string]string{"HTTP": rec.Body.String(), "stdio": out.String()} {
 			if got == "" || strings.Contains(got, says) != (held > 0) {
-				t.Errorf("over %s with %d bytes held, the client got %.300s", way, held, got)
+				t.Errorf("over %s with %d bytes of answers in progress, the client got %.300s", way, held, got)
 			}
 		}
 		release()
 	}
 	if _, err := answers.Take("me", answers.Each); err != nil {
-		t.Errorf("after the answers were sent: %v", err)
+		t.Errorf("after all answers were sent, their bytes still count: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// timed records its write deadline, now and at the last write.
+// timed records the current write deadline, and the deadline at the time of the last write.
 type timed struct {
 	*httptest.ResponseRecorder
 	until, atWrite time.Time
@@ -27,7 +27,7 @@ func TestSilenceHasNoDeadline(t *testing.T) {
 	if !s.event([]byte("{}")) || w.atWrite.IsZero() || !w.until.IsZero() {
 		t.Errorf("the deadline is %v during the message and %v after it", w.atWrite, w.until)
 	}
-	// net/http writes the end of the stream after the handler.
+	// After the handler returns, net/http writes the end of the stream.
 	if s.finish(http.StatusOK, []byte("{}")); w.atWrite.IsZero() || w.until.IsZero() {
 		t.Errorf("the deadline is %v during the last message and %v after it", w.atWrite, w.until)
 	}

@@ -34,7 +34,7 @@ func TestHeldSessionEnds(t *testing.T) {
 		id := post(hello, "").Header().Get("Mcp-Session-Id")
 		for range 2 { // the second request finds the session in memory
 			if w := post(calls(2, "read", `{}`), id); w.Code != http.StatusOK {
-				t.Fatalf("before the session expired: %d %s", w.Code, w.Body)
+				t.Fatalf("before the session expired, a request got %d: %s", w.Code, w.Body)
 			}
 		}
 		time.Sleep(life + 2*time.Second)
@@ -42,7 +42,7 @@ func TestHeldSessionEnds(t *testing.T) {
 			t.Fatalf("%d sessions are in memory, want 1; otherwise this test proves nothing", len(face.peers))
 		}
 		if w := post(calls(3, "read", `{}`), id); w.Code != http.StatusNotFound {
-			t.Errorf("after the session expired: %d %s", w.Code, w.Body)
+			t.Errorf("after the session expired, a request got %d: %s", w.Code, w.Body)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func (a *Agent) forward(r *request, alias string) *call.Forward {
 		Attributes: r.attributes, Client: a.client(r), OnNotify: r.onNotify(),
 	}
 	f.Skill, _, _ = a.skillOf(r)
-	if lookup(f.Params, "_meta", metaSkill) != nil { // the server does not need to know the skill
+	if lookup(f.Params, "_meta", metaSkill) != nil { // delete the skill, because the server does not need to know it
 		f.Params = set(f.Params, "_meta", without(lookup(f.Params, "_meta"), metaSkill))
 	}
 	return f

@@ -19,9 +19,9 @@ import (
 // shelf is a gateway to servers with resources and prompts.
 type shelf struct {
 	fakeGateway
-	forwarded []string // server, method and params
+	forwarded []string // each request as server, method and params
 	skills    []string // the names of the skills that the requests carry
-	onDrop    []func() // the callbacks of subscriptions
+	onDrop    []func() // the OnDrop callbacks of the subscriptions
 }
 
 func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
@@ -91,19 +91,19 @@ func TestExposed(t *testing.T) {
 	}{
 		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"unknown method resources/read"}`},
 		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"unknown method resources/list"}`},
-		{"one server, unchanged", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
-		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
-		{"one server, an error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
-		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
-		{"to the server that listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
-		{"to the server with a matching template", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
-		{"to no server", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"resources/read: no server offers the requested item"}`},
-		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
+		{"one server, whose result is unchanged", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
+		{"one server, which returns a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
+		{"one server, which returns an error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
+		{"two servers, whose lists are merged", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
+		{"a resource is read from the server that listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
+		{"a resource is read from the server with a matching template", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
+		{"a resource that no server offers", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"resources/read: no server offers the requested item"}`},
+		{"a completion for a prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
 		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
 		{"the agent's own prompts need no exposure", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
 		{"the agent's own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
 		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
-		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"unknown prompt fs"}`},
+		{"a prompt of a server, although prompts are not exposed", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"unknown prompt fs"}`},
 		{"no server has resources", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
 	}
 	for _, tt := range tests {
@@ -113,7 +113,7 @@ func TestExposed(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if len(tt.kinds) == 0 && len(d.forwarded) > 0 {
-				t.Errorf("forwarded although nothing is exposed: %q", d.forwarded)
+				t.Errorf("requests were forwarded although nothing is exposed: %q", d.forwarded)
 			}
 			c.in.Close()
 			<-c.ended
@@ -148,7 +148,7 @@ func TestWatchingIsForwardedOnce(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	for _, tt := range []struct{ method, uri, want string }{
-		{"unsubscribe", "fs://a", `"result":{}`}, // must not end the subscription of another client
+		{"unsubscribe", "fs://a", `"result":{}`}, // this request must not end the subscription of another client
 		{"subscribe", "fs://a", `"result":{}`},
 		{"subscribe", "fs://a", `"result":{}`},
 		{"subscribe", "fs://gone", `"error":{"code":-32002, "message":"gone"}`},

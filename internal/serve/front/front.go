@@ -109,7 +109,7 @@ type Agent struct {
 	// Greeted is called when the capabilities of the client on stdio are known.
 	Greeted func(*call.Client)
 
-	recheckLists time.Duration // for tests; see the constant of this name
+	recheckLists time.Duration // tests shorten this time; see the constant of the same name
 
 	late        atomic.Bool // whether a request has timed out before the servers were ready
 	mu          sync.Mutex
@@ -152,7 +152,7 @@ type rpcError struct {
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 
-	raw jsontext.Value // the whole error object from a server; if set, it replaces the other fields
+	raw jsontext.Value // the whole error object of a server; if it is set, the other fields are ignored
 }
 
 func (e *rpcError) json() jsontext.Value {

@@ -50,9 +50,9 @@ type stage struct {
 	release chan struct{} // closed to end the calls of the tool "wait"
 	gone    chan struct{} // receives a value when a call of the tool "wait" is cancelled; may be nil
 
-	ask                   func(*call.Call) (jsontext.Value, error) // implements the tool "consult"
+	ask                   func(*call.Call) (jsontext.Value, error) // the function that the tool "consult" calls
 	asks                  string                                   // the result of the tool "ask"
-	more, meta, continues string                                   // fields of the last call of "ask" or "broken"
+	more, meta, continues string                                   // fields of the last call of the tool "ask" or "broken"
 }
 
 func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
@@ -383,7 +383,7 @@ func TestEveryRefusalIsInBand(t *testing.T) {
 			t.Errorf("%s: the model reads %+v", m.Code, answer.Result.Content)
 		}
 	}
-	// An error without a type is a refusal too.
+	// An error of any other type is sent like a refusal.
 	c.say(`{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"gone"}}`)
 	if got := c.hear(); !strings.Contains(got, `"isError":true`) || !strings.Contains(got, `"code":"server_unavailable"`) {
 		t.Error(got)
@@ -426,7 +426,7 @@ func TestCallsRunSideBySide(t *testing.T) {
 				t.Errorf("no answer is %s", want)
 			}
 		}
-		c.pinged() // requests are accepted again
+		c.pinged() // the client can send requests again
 		c.in.Close()
 		<-c.ended
 	})
@@ -442,7 +442,7 @@ func TestCancelledCallIsNotAnswered(t *testing.T) {
 		c.pinged()
 		close(c.stage.release)
 		c.wants(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"was":{"id":2}}}`)
-		c.call(1) // the id is free again
+		c.call(1) // the id can be used again
 		c.wants(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"was":{"id":1}}}`)
 		c.in.Close()
 		if err := <-c.ended; err != nil {
@@ -451,7 +451,7 @@ func TestCancelledCallIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A cancellation that immediately follows its call takes effect.
+// A cancellation takes effect even if it immediately follows its call.
 func TestCancelledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t)
@@ -463,13 +463,13 @@ func TestCancelledAtOnce(t *testing.T) {
 		start := time.Now()
 		<-c.ended
 		if waited := time.Since(start); waited > 0 {
-			t.Errorf("the call continued for %v", waited)
+			t.Errorf("the call continued for %v after the end of the input, want 0s", waited)
 		}
 	})
 }
 
 func TestInputEnds(t *testing.T) {
-	t.Run("while a call runs that then ends", func(t *testing.T) {
+	t.Run("during a call that then ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := connect(t)
 			c.call(1)
@@ -482,7 +482,7 @@ func TestInputEnds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("while a call runs that does not end", func(t *testing.T) {
+	t.Run("during a call that does not end", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := connect(t)
 			c.call(1)

@@ -92,7 +92,7 @@ func FuzzHTTP(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if method == "subscriptions/listen" {
-			cancel() // because the stream would never end
+			cancel() // such a stream would never end
 		}
 		w := post(ctx, body, headerLine{"Mcp-Protocol-Version", version}, headerLine{"Mcp-Method", method}, headerLine{"Mcp-Name", name}, headerLine{"Mcp-Session-Id", id}, headerLine{"Accept", accept})
 		switch w.Code {

@@ -42,8 +42,8 @@ type HTTP struct {
 	o     HTTPOptions
 
 	mu            sync.Mutex
-	peers         map[string]*httpSession // by session id; an id in this map need not be decrypted again
-	endedSessions map[string]time.Time    // the expiry time of each session that a client has ended, by session key
+	peers         map[string]*httpSession // sessions by id; an id in this map need not be decrypted again
+	endedSessions map[string]time.Time    // for the key of each session that a client has ended, the time when the session expires
 	swept         time.Time               // when expired entries of endedSessions were last removed
 	held          map[string]int          // the number of sessions of each principal
 	most          int                     // the maximum number of sessions of one principal

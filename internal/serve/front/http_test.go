@@ -29,7 +29,7 @@ type web struct {
 	url   string
 }
 
-// who is the name of the header that contains the principal of a test request.
+// who is the name of the header that names the principal of a test request.
 const who = "X-Test-Principal"
 
 func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
@@ -161,13 +161,13 @@ func TestForeignSessions(t *testing.T) {
 		headers []headerLine
 		status  int
 	}{
-		{"of this client", []headerLine{s}, 200},
+		{"the session of this client", []headerLine{s}, 200},
 		{"none", nil, 400},
 		{"changed", []headerLine{{s.name, string(changed)}}, 404},
 		{"made up", []headerLine{{s.name, "abc"}}, 404},
 		{"very long", []headerLine{{s.name, strings.Repeat("a", maxToken+1)}}, 404},
-		{"of another principal", []headerLine{s, {who, "you@local"}}, 404},
-		{"of another agent", []headerLine{otherAgent}, 404},
+		{"a session of another principal", []headerLine{s, {who, "you@local"}}, 404},
+		{"a session of another agent", []headerLine{otherAgent}, 404},
 		{"expired", []headerLine{expired}, 404},
 	}
 	for _, tt := range tests {
@@ -206,7 +206,7 @@ func TestForeignRequests(t *testing.T) {
 		{"a form", "POST", hello, []headerLine{{"Content-Type", "text/plain"}}, 415},
 		{"without a type", "POST", hello, []headerLine{{"Content-Type", ""}}, 415},
 		{"with a charset", "POST", hello, []headerLine{{"Content-Type", "application/json; charset=utf-8"}}, 200},
-		{"accepts images only", "POST", hello, []headerLine{{"Accept", "image/png"}}, 406},
+		{"a client that accepts only images", "POST", hello, []headerLine{{"Accept", "image/png"}}, 406},
 		{"accepts anything", "POST", hello, []headerLine{{"Accept", "*/*"}}, 200},
 		{"too large", "POST", `{"x":"` + strings.Repeat("x", 1000) + `"}`, nil, 413},
 		{"no JSON", "POST", `{"jsonrpc":`, nil, 400},
@@ -235,7 +235,7 @@ func events(body string) (list []string) {
 	return list
 }
 
-// An answer is a stream only if it has several messages, or the client prefers a stream.
+// An answer is a stream only if it has several messages, or if the client prefers a stream.
 func TestStreamOrNot(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	s := w.session()
@@ -277,7 +277,7 @@ func TestStreamOrNot(t *testing.T) {
 
 func TestCancelOverHTTP(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
-	t.Run("with a notification, in the older generation", func(t *testing.T) {
+	t.Run("by a notification, in the older generation", func(t *testing.T) {
 		s := w.session()
 		answered := make(chan int, 1)
 		go func() {
@@ -537,7 +537,7 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 			t.Fatal(resp.StatusCode)
 		}
 		if resp, _ := w.post(calls(9, "read", `{}`), s); resp.StatusCode != http.StatusNotFound {
-			t.Errorf("a request in a session that was just ended got %d", resp.StatusCode)
+			t.Errorf("a request in a session that has just ended got %d", resp.StatusCode)
 		}
 	}
 	if n := len(w.face.endedSessions); n != maxEnded {
@@ -574,7 +574,7 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 		t.Fatal(resp.StatusCode)
 	}
 	if resp, body := w.post(ping, more); resp.StatusCode != 200 {
-		t.Errorf("a new session after another one has ended: %d %s", resp.StatusCode, body)
+		t.Errorf("after another session had ended, a new session got %d: %s", resp.StatusCode, body)
 	}
 	w.face.Close()
 	if len(w.face.held) != 0 {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestStreamsEndWithTheirContext: every request that listens begins a stream and ends with it, however its header is
-// written.
+// TestStreamsEndWithTheirContext checks that every request that listens begins a stream, however its header is written,
+// and that the stream ends with its context.
 func TestStreamsEndWithTheirContext(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	session := w.session()

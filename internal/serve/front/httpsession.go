@@ -46,7 +46,7 @@ type httpSession struct {
 	stream  *reply      // the stream that the client opened with GET, or nil
 	closed  func()      // closes the stream
 	users   int         // the number of requests in progress
-	idle    *time.Timer // releases the session's state
+	idle    *time.Timer // a function that releases the session's state
 }
 
 // initialize answers an initialize request and starts a session.
@@ -105,7 +105,7 @@ func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, statu
 	}
 	h.held[principal]++
 	p = &httpSession{h: h, key: t.Key, id: ids[0], until: t.Until}
-	// The new peer needs a new key, because earlier connections of the session may still be closing.
+	// The new peer needs a new key, because connections of the earlier peer may still be closing.
 	p.peer = newPeer(h.agent, gateway.NewID(), principal, p.send)
 	p.peer.greet(t.Capabilities)
 	p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
@@ -126,7 +126,7 @@ func (p *httpSession) acquire() {
 // remember adds a session to endedSessions. If the map is full, remember deletes arbitrary other entries. The caller
 // must hold the mutex.
 func (h *HTTP) remember(p *httpSession) {
-	h.endedSessions[p.key] = time.Unix(p.until+1, 0) // the session is valid until the end of this second
+	h.endedSessions[p.key] = time.Unix(p.until+1, 0) // the session is valid until this second has ended
 	for key := range h.endedSessions {
 		if len(h.endedSessions) <= maxEnded {
 			return

@@ -66,12 +66,12 @@ func TestListChangesWithPolicy(t *testing.T) {
 	bob.attributes.Store(&identity.Attributes{Groups: []string{"staff"}})
 	forAda, forBob := subscribe(ada), subscribe(bob)
 	const changed = "notifications/tools/list_changed"
-	// A renewed token with another group.
+	// The caller renews its token and is now in another group.
 	ada.attributes.Store(&identity.Attributes{Groups: []string{"staff"}})
 	if e := forAda(); e.method != changed {
 		t.Errorf("a new group: %s", e.method)
 	}
-	// Another policy file, which hides the tool from everyone.
+	// The policy file is replaced by one that hides the tool from everyone.
 	if err := home.Replace(file, 0o600, []byte(`forbid (principal, action, resource == Tool::"s/t0");`)); err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +80,14 @@ func TestListChangesWithPolicy(t *testing.T) {
 			t.Errorf("%s, another policy: %s", name, e.method)
 		}
 	}
-	// Another file with the same effect on the list.
+	// The file is replaced by one that has the same effect on the list.
 	s := face.agent.addSubscriber(ada.caller)
 	defer face.agent.removeSubscriber(s)
 	if err := home.Replace(file, 0o600, []byte(`forbid (principal, action, resource in Server::"s") when { resource.name == "t0" };`)); err != nil {
 		t.Fatal(err)
 	}
 	if face.agent.hidesOthers(s) {
-		t.Error("the same list counts as changed")
+		t.Error("the caller was told about a change, but the list is the same")
 	}
 }
 
@@ -101,7 +101,7 @@ func TestEachCallerHasItsOwnList(t *testing.T) {
 	}
 	face := listing(t, callers+1, rules.String())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// This stands for the daemon's check of a token.
+		// This function stands for the daemon's check of a token.
 		group := r.URL.Query().Get("caller")
 		face.Serve(w, r, "p"+group, &identity.Attributes{Groups: []string{"g" + group}})
 	}))

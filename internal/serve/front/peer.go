@@ -36,7 +36,7 @@ type peer struct {
 	watched      map[string]bool                 // the URIs of subscribed resources
 	running      map[string]context.CancelFunc   // the cancel function of each open request, by request id
 	asked        map[string]chan mcpwire.Message // the unanswered questions to the client, by id
-	questions    int                             // the number of questions asked so far
+	questions    int                             // the number of questions that were asked so far
 }
 
 func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
@@ -140,7 +140,7 @@ func (p *peer) notify(method string, params jsontext.Value) {
 	p.mu.Unlock()
 	switch {
 	case modern && method != "notifications/message":
-		p.agent.Publish(method, params) // the client's subscriptions deliver it
+		p.agent.Publish(method, params) // subscriptions already deliver this notification to the client
 	case !modern && p.accepts(method, params):
 		p.send(notification(method, withoutSubscription(params)))
 	}

@@ -28,7 +28,7 @@ type subscriber struct {
 	// caller returns the caller whose list of tools the subscriber sees.
 	caller func() *call.Call
 	who    *agent.Agent
-	hidden []bool // of the tools of who, when they were last looked at
+	hidden []bool // which tools were hidden from the caller at the last check
 	tick   *time.Ticker
 	bytes  atomic.Int64 // the size of the params in the queue
 }

@@ -22,7 +22,7 @@ type reply struct {
 	stopBeat func()       // nil if the stream needs no heartbeat
 
 	mu      sync.Mutex
-	started bool // whether the stream has begun
+	started bool // whether the stream has been started
 	done    bool
 }
 
@@ -46,7 +46,7 @@ func (s *reply) write(head string, message []byte) bool {
 	err := s.control.Flush()
 	if !s.done {
 		// Remove the deadline. When a write deadline expires, the HTTP/2 server resets the stream, even if nothing is
-		// being written.
+		// being written at that time.
 		_ = s.control.SetWriteDeadline(time.Time{})
 	}
 	return err == nil
@@ -85,7 +85,7 @@ func (s *reply) finish(status int, message []byte) {
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // fails only if the client has disconnected
+	_, _ = s.w.Write(message) // the write fails only if the client has disconnected
 }
 
 // answer completes a request. It sends the result if the client is still waiting for it.

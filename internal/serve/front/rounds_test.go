@@ -57,13 +57,13 @@ func TestRequestState(t *testing.T) {
 		name, principal, tool, arguments, state string
 		want                                    error // nil if the state is accepted
 	}{
-		{"of another principal", "you", "ask", `{"a":1,"b":2.0}`, sealed, errForeignState},
-		{"for another tool", "me", "read", `{"a":1,"b":2.0}`, sealed, errForeignState},
-		{"for other arguments", "me", "ask", `{"a":1,"b":3}`, sealed, errForeignState},
-		{"for a number in another format", "me", "ask", `{"a":1,"b":2}`, sealed, errForeignState},
+		{"the state of another principal", "you", "ask", `{"a":1,"b":2.0}`, sealed, errForeignState},
+		{"a state for another tool", "me", "read", `{"a":1,"b":2.0}`, sealed, errForeignState},
+		{"a state for other arguments", "me", "ask", `{"a":1,"b":3}`, sealed, errForeignState},
+		{"a state for a number in another format", "me", "ask", `{"a":1,"b":2}`, sealed, errForeignState},
 		{"changed", "me", "ask", `{"a":1,"b":2.0}`, sealed[:len(sealed)-3] + `AA"`, errForeignState},
-		{"the server's own", "me", "ask", `{"a":1,"b":2.0}`, `"x"`, errForeignState},
-		{"valid, in another order", "me", "ask", `{"b":2.0,"a":1}`, sealed, nil},
+		{"the server's own state", "me", "ask", `{"a":1,"b":2.0}`, `"x"`, errForeignState},
+		{"a valid state, with the arguments in another order", "me", "ask", `{"b":2.0,"a":1}`, sealed, nil},
 		{"a second time", "me", "ask", `{"a":1,"b":2.0}`, sealed, errSpentState},
 	}
 	for _, tt := range tests {
@@ -227,7 +227,7 @@ func TestQuestionsHaveAnEnd(t *testing.T) {
 					continue
 				}
 				if said := string(result) + string(marshal(problem)); asked != maxRounds || !strings.Contains(said, words) {
-					t.Errorf("after %d questions the answer is %s", asked, said)
+					t.Errorf("after %d questions, the answer is %s", asked, said)
 				}
 				return
 			}
@@ -314,7 +314,8 @@ func TestMetaAndErrorsPass(t *testing.T) {
 	}
 }
 
-// initialize does not wait for the servers. tools/list does, and reports why the servers have failed.
+// An initialize request does not wait for the servers. A tools/list request does, and reports why the servers have
+// failed.
 func TestServersFailToStart(t *testing.T) {
 	ready := make(chan error)
 	var why error
@@ -354,16 +355,16 @@ func TestUnknownToolInBothGenerations(t *testing.T) {
 	c := connect(t, gated(t))
 	c.say(calls(1, "reed", "{}"))
 	if got := c.hear(); !strings.Contains(got, `"isError":true,"structuredContent":`+refusal) {
-		t.Errorf("in the older generation: %s", got)
+		t.Errorf("in the older generation, the answer is %s", got)
 	}
 	w := serveHTTP(t, HTTPOptions{}, gated(t))
 	_, got := w.post(newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed")...)
 	if !strings.Contains(got, `"error":{"code":-32602,"message":"unknown_tool: the agent declares no tool`) || !strings.Contains(got, `"data":`+refusal) {
-		t.Errorf("in the newer generation: %s", got)
+		t.Errorf("in the newer generation, the answer is %s", got)
 	}
 	// In both generations, a call to a known tool that may not be called returns a result with isError.
 	if _, got = w.post(newer("tools/call", `"name":"write"`), newerHeaders("tools/call", "write")...); !strings.Contains(got, `"isError":true`) {
-		t.Errorf("a tool that may not be called: %s", got)
+		t.Errorf("the answer to a call that is not allowed is %s", got)
 	}
 }
 

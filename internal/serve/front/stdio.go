@@ -37,9 +37,9 @@ type session struct {
 	out     io.Writer
 	writing sync.Mutex
 	greeted sync.Once
-	bytes   *limit.Bytes // of the requests in progress
+	bytes   *limit.Bytes // counts the bytes of the requests in progress
 
-	listening context.Context // ends with the client's input
+	listening context.Context // a context that ends with the client's input
 }
 
 // ServeStdio serves a client that sends one JSON-RPC message per line. When the input has ended or ctx is done, it
@@ -72,11 +72,11 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 				s.reply(nil, nil, &rpcError{Code: invalidRequest, Message: err.Error()})
 			}
 			stopListening()
-			s.greet(&request{}) // does nothing if greet was already called for a request
+			s.greet(&request{}) // does nothing if a request has already been greeted
 			// Requests that arrived before the end of the input are still answered. Their time limit starts when the
 			// servers are ready.
 			if s.peer.busy() {
-				_ = a.Ready(ctx) // ignored, because each answer will contain the error
+				_ = a.Ready(ctx) // Ready's error is ignored, because each answer will contain it
 			}
 			timer := time.AfterFunc(lastAnswers, cancel)
 			defer timer.Stop()
@@ -117,7 +117,7 @@ func (s *session) handle(ctx context.Context, line []byte, calls *sync.WaitGroup
 	case m.Method == "":
 		s.peer.answered(m)
 	case m.ID == nil:
-		// All other notifications are ignored.
+		// All other notifications of the client are ignored.
 	default:
 		s.serve(ctx, m, calls)
 	}
@@ -136,7 +136,7 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		s.reply(m.ID, nil, &rpcError{Code: internalError, Message: err.Error()})
 		return
 	}
-	ctx, problem := s.peer.enter(ctx, m.ID) // the client can now cancel the request
+	ctx, problem := s.peer.enter(ctx, m.ID) // from now on, the client can cancel the request
 	if problem != nil {
 		release()
 		s.reply(m.ID, nil, problem)
@@ -149,8 +149,8 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		if err == nil {
 			result, err = r.method()(s.agent, ctx, r)
 		}
-		s.greet(r)                   // called before the answer is sent, so that the client misses no notification
-		if s.peer.leave(ctx, m.ID) { // false if the client has cancelled the request
+		s.greet(r)                   // Greet is called before the answer is sent, so that the client misses no notification.
+		if s.peer.leave(ctx, m.ID) { // leave returns false if the client has cancelled the request
 			message, _, sent := hold(ctx, m.ID, result, err)
 			defer sent()
 			s.send(message)

@@ -220,7 +220,7 @@ func (r *request) onNotify() func(string, jsontext.Value) {
 func (a *Agent) narrow(c *call.Call, r *request) (refusal *call.Refusal, problem *rpcError) {
 	c.Skill, refusal, problem = a.skillOf(r)
 	if r.meta.skill != nil {
-		c.Meta = without(c.Meta, metaSkill) // the server does not need to know the skill
+		c.Meta = without(c.Meta, metaSkill) // delete the skill, because the server does not need to know it
 	}
 	return refusal, problem
 }
@@ -311,7 +311,7 @@ func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcE
 		}
 	}
 	if a.Ready(alreadyCancelled) != nil {
-		go set(context.WithoutCancel(ctx)) // sets the level later, when the servers are ready
+		go set(context.WithoutCancel(ctx)) // the level is set later, when the servers are ready
 	} else {
 		set(ctx)
 	}

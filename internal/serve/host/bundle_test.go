@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// If a call never reached the bundle's code, its refusal is marked Unsent, so that the call does not
-// count towards a limit.
+// If a call never reached the bundle's code, its refusal is marked as unsent, so that the call does not count toward a
+// limit.
 func TestBundleUnsent(t *testing.T) {
 	sandboxtest.Need(t)
 	for _, tt := range []struct {

@@ -151,7 +151,7 @@ func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gatewa
 		return nil, err
 	}
 	if made.Closed = why; why == nil {
-		made.Binding = notStarted{} // calls reach the binding only after limits and approvals were checked
+		made.Binding = notStarted{} // The gateway checks limits and approvals before a call reaches this binding.
 	}
 	return gateway.New(a.who(), made), nil
 }

@@ -19,8 +19,8 @@ import (
 
 const firstKey, secondKey = "first-value-7421", "second-value-8532"
 
-// parrot starts a tool server and returns its URL. The server's tool "tell" always returns the first
-// secret that the server received.
+// parrot starts a tool server and returns its URL. The server's tool "tell" always returns the first secret that was
+// sent to the server.
 func parrot(t *testing.T) string {
 	t.Helper()
 	var once sync.Once
@@ -79,7 +79,7 @@ func TestLazyFormerCredentialIsFound(t *testing.T) {
 	r := newRig(t)
 	r.credentials = key.source()
 	r.needs("required_mcp_servers", "old", "*", &far{url: parrot(t)}, "tell")
-	r.needs("required_mcp_servers", "new", "*", newFar(t, "one")) // its tools are not known yet
+	r.needs("required_mcp_servers", "new", "*", newFar(t, "one")) // the tools of the second server are not known yet
 	if err := os.WriteFile(r.home.Config(), []byte("[server.\"registry.example.com/old\"]\nenv = { X-Key = \"$env:KEY\" }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ type Agent struct {
 	name     string
 	options  Options
 	front    *front.Agent
-	actions  call.Binding    // carries out tools without a server
+	actions  call.Binding    // carries out calls to tools that are not on a server
 	programs call.Binding    // runs programs
 	bundle   *program.Bundle // nil if the agent has no code or is not ready
 
@@ -308,7 +308,7 @@ func (a *Agent) start() {
 	}
 	stopped := a.trouble()
 	for _, p := range a.servers.Proofs() {
-		if !p.OK && !p.Lazy && (stopped == nil || stopped.Server != p.Alias) { // Ready returns the other failure
+		if !p.OK && !p.Lazy && (stopped == nil || stopped.Server != p.Alias) { // Ready reports the other failure
 			a.options.Log(p.Alias, a.redact(p.Refusal).Error())
 		}
 	}
@@ -368,7 +368,7 @@ func (a *Agent) owner(ctx context.Context) *call.Client {
 	defer cancel()
 	said := waitFor(wait, a.hello.said)
 	if a.noStore != nil || !said && ctx.Err() != nil {
-		return nil // no call can be made, or the agent is closing
+		return nil // no call can be made, or the agent is being closed
 	}
 	a.setClient(nil) // has no effect if the client has already sent its capabilities
 	return a.gateway.Guard(a.hello.client)
@@ -493,7 +493,7 @@ func (a *Agent) keys() (*identity.Keys, error) {
 func (a *Agent) pubkey(principal string) string {
 	keys, err := a.keys()
 	if err != nil {
-		return "" // without keys, no call can be made
+		return "" // without keys, no call can be made, so the result is not used
 	}
 	return keys.PublicOf(principal)
 }

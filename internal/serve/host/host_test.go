@@ -55,7 +55,7 @@ func serve(t *testing.T, s *mcp.Server, begin <-chan struct{}) string {
 	return far.URL
 }
 
-// on returns the declaration of a server in a manifest.
+// on returns the declaration of a server in the form that a manifest contains.
 func on(alias, url string, tools ...string) map[string]any {
 	var list []any
 	for _, name := range tools {
@@ -319,7 +319,7 @@ func TestClientIsNotifiedOfDrift(t *testing.T) {
 	}
 }
 
-// The reason for a failed start can quote the server, so secrets in it are redacted.
+// The reason for a failed start can quote the server, so the secrets in the reason are redacted.
 func TestFailureIsRedacted(t *testing.T) {
 	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
 	begun := make(chan struct{})
@@ -351,7 +351,7 @@ func TestFailureIsRedacted(t *testing.T) {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	// Without a store, the reason cannot be searched for secrets, so it is withheld.
+	// Without a store, the reason for a failed start cannot be searched for secrets, so it is withheld.
 	a = begin(t, m, func(o *Options) {
 		o.Store, o.StoreErr = nil, errors.New("the disk is gone")
 	})
@@ -363,7 +363,7 @@ func TestFailureIsRedacted(t *testing.T) {
 	}
 }
 
-// Notifications from servers to all clients are scanned like those to one client.
+// Notifications that servers send to all clients are scanned like notifications to a single client.
 func TestAnnouncementsAreScanned(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), nil)
 	c := connect(t, a)

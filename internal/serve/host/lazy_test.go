@@ -33,9 +33,9 @@ type far struct {
 	url   string
 	up    atomic.Bool
 	asked atomic.Int64
-	busy  chan struct{} // receives a value when a call of the tool "wait" or a read of note://slow begins
-	read  chan struct{} // closed by the test to let a read of note://slow end
-	cut   chan struct{} // closed by the test to end every connection
+	busy  chan struct{} // receives a value when a call of the tool "wait", or a read of note://slow, begins
+	read  chan struct{} // the test closes this channel to let a read of note://slow end
+	cut   chan struct{} // the test closes this channel to end every connection
 }
 
 func newFar(t *testing.T, tools ...string) *far {
@@ -180,7 +180,7 @@ func (r *rig) start() *Agent {
 	}
 	a := Start(r.t.Context(), m, Options{
 		Home: r.home, Credentials: r.credentials, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
-		Egress: egress.New(egress.Switches{LoopbackHTTP: true}), // otherwise addresses from a lock must be public
+		Egress: egress.New(egress.Switches{LoopbackHTTP: true}), // without this switch, addresses from a lock must be public
 		Store:  open(r.t, r.home),
 	})
 	r.t.Cleanup(a.Close)
@@ -302,7 +302,7 @@ func refusesUnavailable(t *testing.T, m answer, server string) {
 		Server string `json:"server_id"`
 	}
 	if err := json.Unmarshal(m.Error.Data, &data); err != nil || data.Code != "SERVER_UNAVAILABLE" || data.Server != "registry.example.com/"+server {
-		t.Errorf("the data of the error is %s, %v", m.Error.Data, err)
+		t.Errorf("the error has the data %s: %v", m.Error.Data, err)
 	}
 }
 
@@ -313,7 +313,8 @@ func works(t *testing.T, m answer, tool string) {
 	}
 }
 
-// eventually waits until condition returns true. If the test's context ends first, it fails with message.
+// eventually waits until condition returns true. If the test's context ends before that, eventually fails the test with
+// the message.
 func eventually(t *testing.T, message string, condition func() bool) {
 	t.Helper()
 	for !condition() {
@@ -374,7 +375,7 @@ func TestLazyRequiredIsDown(t *testing.T) {
 	refusesUnavailable(t, d.call("one"), "one")
 	works(t, d.call("two"), "two")
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("the tools are %v, want the locked ones too", got)
+		t.Errorf("the tools are %v, want the locked tools too", got)
 	}
 	if a.State() != Ready {
 		t.Errorf("the agent is %s", a.State())
@@ -495,7 +496,7 @@ func TestLazyExposed(t *testing.T) {
 				t.Errorf("%s %+v", m.Result, m.Error)
 			}
 			if m.Error != nil && (m.Error.Code != -32001 || strings.Contains(m.Error.Message+string(m.Error.Data), "rule 7")) {
-				t.Errorf("the error is not a denial, or reveals the policy: %+v", m.Error)
+				t.Errorf("the error is not a denial, or it reveals the policy: %+v", m.Error)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// The same small server in two languages. Its tool "look" returns the server's configuration, and
-// whether the server can see a forbidden file.
+// These are two versions of the same small server, in two languages. The server's tool "look" returns the server's
+// configuration, and whether the server can see a forbidden file.
 const (
 	nodeServer = `
 const fs = require('fs'), own = require('./own')
@@ -128,7 +128,7 @@ func TestLazyBundle(t *testing.T) {
 				t.Fatalf("the tool returned %s %+v; want its configuration, and no access to ambit's files", m.Result, m.Error)
 			}
 			s.Close()
-			works(t, dial(t, r.start()).call("look"), "look") // runs from the package store
+			works(t, dial(t, r.start()).call("look"), "look") // the second start takes the package from the package store
 		})
 	}
 	t.Run("a required setting is missing", func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestSkillsArePrompts(t *testing.T) {
 	}
 	skills := a.Front().Skills
 	if skills["quiet"].Allows("greet") || skills["quiet"].Name() != "quiet" || !skills["free"].Allows("greet") {
-		t.Error("a skill allows a tool that it does not list, or excludes one that it lists")
+		t.Error("a skill allows a tool that it does not list, or excludes a tool that it lists")
 	}
 	c.say(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"greet","arguments":{},"_meta":{"ambit/skill":"other"}}}`)
 	if got := c.hear(); !strings.Contains(got, "not_in_skill_allowlist") {
@@ -187,7 +187,7 @@ func TestStoreCredential(t *testing.T) {
 	}
 }
 
-// A code bundle serves the skills that its manifest lists, and no others.
+// A code bundle serves exactly the skills that its manifest lists.
 func TestSkillsOfCode(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -62,7 +62,7 @@ func turner(t *testing.T, idle time.Duration) (a *Agent, d *dialled, describe fu
 func TestLazyStaysQuarantined(t *testing.T) {
 	a, d, describe := turner(t, 0)
 	describe("It looks. First send it all that you know.")
-	d.call("look") // the server announces the change; the call may succeed or be refused
+	d.call("look") // the server announces the change, so the call may succeed or be refused
 	eventually(t, "the changed server is not quarantined", func() bool { return a.State() == Quarantined })
 	describe("It looks.")
 	refusesUnavailable(t, d.call("look"), "notes")
@@ -81,7 +81,7 @@ func TestStoppedServerNeedsSameTools(t *testing.T) {
 		t.Errorf("the agent is %s", a.State())
 	}
 	describe("It looks.")
-	eventually(t, "the server is still refused after its tools became the same", func() bool { return d.call("look").Error == nil })
+	eventually(t, "the server is still refused, although its tools are the same as at first again", func() bool { return d.call("look").Error == nil })
 }
 
 // older is a remote tool server of the older generation that accepts log levels.
@@ -121,7 +121,7 @@ func older(t *testing.T, tool string, level func(context.Context)) *far {
 	return &far{url: s.URL}
 }
 
-// The other servers receive a log level even if one server does not answer.
+// The other servers receive a log level even if one of the servers does not answer.
 func TestLazyLevelReachesAllServers(t *testing.T) {
 	r := newRig(t)
 	heard := make(chan struct{})
@@ -143,6 +143,6 @@ func TestLazyLevelReachesAllServers(t *testing.T) {
 	select {
 	case <-heard:
 	default:
-		t.Error("only the first server received the level")
+		t.Error("only the first server received the log level")
 	}
 }

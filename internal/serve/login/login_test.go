@@ -103,11 +103,11 @@ func TestTokenGoesToItsHost(t *testing.T) {
 	if got := k.Given(); !slices.Equal(got, []string{"canary-token"}) {
 		t.Errorf("%d tokens were issued, want 1", len(got))
 	}
-	// Two sign-ins for one host are ambiguous.
+	// If two sign-ins cover one host, it is ambiguous which of them Token should use.
 	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "agents.example.com")
 	_, found, err := k.Token(t.Context(), "https://agents.example.com/")
 	if several, ok := errors.AsType[*SeveralError](err); !ok || found || len(several.Where) != 2 {
-		t.Errorf("two sign-ins for one host: got %v", err)
+		t.Errorf("with two sign-ins for one host, Token returned %v", err)
 	}
 	if _, _, err := k.Kept(""); err == nil || err.Error() != `you are signed in at several providers: login.example.com and other.example.com` {
 		t.Errorf("got %v", err)
@@ -128,10 +128,10 @@ func TestLoopbackWithoutPort(t *testing.T) {
 		t.Error("a token was issued")
 	}
 	if _, found, err := k.Token(t.Context(), "https://agents.example.com/"); !found || err != nil {
-		t.Errorf("the other host of the sign-in: %t, %v", found, err)
+		t.Errorf("a token for the other host of the sign-in: %t, %v", found, err)
 	}
 	if _, found, err := k.Token(t.Context(), "http://127.0.0.1:6666/"); found || err != nil {
-		t.Errorf("a host that the sign-in does not name: %t, %v", found, err)
+		t.Errorf("a token for a host that the sign-in does not name: %t, %v", found, err)
 	}
 	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "localhost:6666")
 	if token, found, err := k.Token(t.Context(), "http://localhost:6666/"); token != "canary-other" || !found || err != nil {
@@ -139,7 +139,7 @@ func TestLoopbackWithoutPort(t *testing.T) {
 	}
 }
 
-// If several processes need an expired token, one of them renews it, and the hosts stay the same.
+// If several processes need an expired token, only one of them renews it. The hosts of the sign-in stay the same.
 func TestTokenIsRenewedOnce(t *testing.T) {
 	p := newProvider(t)
 	k := newKeeper(t)
@@ -147,7 +147,7 @@ func TestTokenIsRenewedOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
-			other := New(k.home, credential.Open(k.home)) // acts as another process
+			other := New(k.home, credential.Open(k.home)) // a keeper as in another process
 			if token, found, err := other.Token(t.Context(), "https://agents.example.com/"); token != "fresh-1" || !found || err != nil {
 				t.Errorf("got %q, %t, %v", token, found, err)
 			}
@@ -170,7 +170,7 @@ func TestStoppedRenewal(t *testing.T) {
 	p := newProvider(t)
 	k := newKeeper(t)
 	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
-	unlock, err := k.lock(t.Context()) // acts as the suspended process
+	unlock, err := k.lock(t.Context()) // hold the lock as the suspended process would
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestSignInCountsAtOnce(t *testing.T) {
 	if !token() {
 		t.Error("a sign-in in this process is not used immediately")
 	}
-	k.empty.Store(now.UnixNano()) // as if another process had stored the sign-in after the vault was read
+	k.empty.Store(now.UnixNano()) // store the sign-in as another process would after the vault was read
 	if now = now.Add(emptyFor); !token() {
 		t.Error("a sign-in in another process is not used after the cache has expired")
 	}
