@@ -152,7 +152,7 @@ func Definition(a *agent.Agent, t *agent.Tool) []byte {
 	}
 	raw, err := encode(d)
 	if err != nil {
-		return nil // cannot happen, because every schema in a valid manifest is JSON
+		return nil // every schema in a valid manifest is JSON, so this cannot happen
 	}
 	return raw
 }
@@ -182,7 +182,7 @@ func isObject(schema string) bool {
 // maxDepth is the maximum number of tools in a chain of calls between agents.
 const maxDepth = 8
 
-// chain is the context key for the chain of tools that are being called. Each entry has the form NAME/tool, and the
+// chain is the context key for the chain of tools that are being called. Each entry has the form NAME/tool. The
 // outermost call comes first.
 type chain struct{}
 

@@ -30,7 +30,7 @@ func TestAnswers(t *testing.T) {
 		name       string
 		status     int
 		kind, body string
-		want       string // type, then text, data or blob
+		want       string // the type of the content, followed by its text, data or blob
 		structured string
 		isError    bool
 	}{
@@ -188,7 +188,7 @@ func TestCutAnswers(t *testing.T) {
 		r.agent.Tools[0].SideEffect = tt.of
 		_, err := r.call(t, `{}`)
 		if got := wantCode(t, err, call.ServerUnavailable, tt.effect); got.Retryable != (tt.effect == call.NoEffect) || got.Unsent {
-			t.Errorf("method %s, side effect %s: %+v", tt.method, tt.of, got)
+			t.Errorf("a call with method %s and side effect %s ended with %+v", tt.method, tt.of, got)
 		}
 	}
 }

@@ -117,12 +117,13 @@ func (a arguments) repeat(out []string, name string, v jsontext.Value, nested bo
 	return append(out, name+"="+text), nil
 }
 
-// removeMember removes the last member or element of an unfinished JSON text, together with one comma. The member follows
-// the bracket or comma at begin, and the template continues with rest. It returns how many bytes of rest to skip.
+// removeMember removes the last member or element of an unfinished JSON text, together with one comma. The parameter
+// begin is the offset of the bracket or comma before the member. The parameter rest is the part of the template that
+// follows. removeMember returns how many bytes of rest to skip.
 func removeMember(b *bytes.Buffer, begin int, rest string) int {
 	after := strings.TrimLeft(rest, " \t\r\n")
 	switch {
-	case b.Len() == 0: // in a valid template, nothing follows a placeholder at the start
+	case b.Len() == 0: // the placeholder is the whole template, so nothing follows it
 	case strings.HasPrefix(after, ","):
 		b.Truncate(begin + 1)
 		return len(rest) - len(after) + 1

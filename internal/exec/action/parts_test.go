@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestRequestIsBounded: neither the names in a repeated value nor a template that repeats a value multiply the size of a
-// request.
+// TestRequestIsBounded checks that neither the names in a repeated value nor a template that repeats a value multiply
+// the size of a request.
 func TestRequestIsBounded(t *testing.T) {
 	long := strings.Repeat("k", 40_000)
 	list := func(element string) string {
@@ -48,12 +48,12 @@ func TestRequestIsBounded(t *testing.T) {
 	}
 }
 
-// TestOptionalParts: a part of a request is left out if its placeholder is optional and has no value.
+// TestOptionalParts checks that a part of a request is left out if its placeholder is optional and has no value.
 func TestOptionalParts(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	for _, tt := range []struct{ name, url, kind, body, arguments, want string }{
-		{"the query, all", "?a={a?}&b={b?}", "", "", `{}`, "/v1"},
-		{"the query, one", "?a={a?}&b={b?}&c=1", "", "", `{"b":"x&a=2"}`, "/v1?b=x%26a%3D2&c=1"},
+		{"a query with all values", "?a={a?}&b={b?}", "", "", `{}`, "/v1"},
+		{"a query with one value", "?a={a?}&b={b?}&c=1", "", "", `{"b":"x&a=2"}`, "/v1?b=x%26a%3D2&c=1"},
 		{"null", "?a={a?}", "", "", `{"a":null}`, "/v1"},
 		{"an empty text", "?a={a?}", "", "", `{"a":""}`, "/v1?a="},
 		{"a default", "?d={d?}", "", "", `{}`, "/v1?d=20"},
@@ -64,14 +64,14 @@ func TestOptionalParts(t *testing.T) {
 		{"one value", "?a={a*}", "", "", `{"a":true}`, "/v1?a=true"},
 		{"a name with brackets", "?a%5B%5D={a*}", "", "", `{"a":["x"]}`, "/v1?a%5B%5D=x"},
 		{"an object", "?f={a*}", "", "", `{"a":{"y&z":1,"b":null,"x":["p","q"]}}`, "/v1?f%5Bx%5D%5B%5D=p&f%5Bx%5D%5B%5D=q&f%5By%26z%5D=1"},
-		{"objects in a list", "", form, "i={a*}&k={k?}", `{"a":[{"p":"x"},{"p":"y"}]}`, "/v1 i%5B0%5D%5Bp%5D=x&i%5B1%5D%5Bp%5D=y"},
+		{"objects inside a list", "", form, "i={a*}&k={k?}", `{"a":[{"p":"x"},{"p":"y"}]}`, "/v1 i%5B0%5D%5Bp%5D=x&i%5B1%5D%5Bp%5D=y"},
 		{"a form", "", form, "a={a?}&b={b?}", `{"b":"x=1&a"}`, "/v1 b=x%3D1%26a"},
 		{"JSON, the first", "", "", `{"a": {a?}, "b": {b}}`, `{"b":1}`, `/v1 { "b": 1}`},
 		{"JSON, the last", "", "", `{"b": {b}, "a": {a?}}`, `{"b":"x,"}`, `/v1 {"b": "x,"}`},
-		{"JSON, in the middle", "", "", `{"x":"{[,","a":{a?},"b":{b?},"c":{c?}}`, `{"b":[1]}`, `/v1 {"x":"{[,","b":[1]}`},
+		{"a missing member in the middle of JSON", "", "", `{"x":"{[,","a":{a?},"b":{b?},"c":{c?}}`, `{"b":[1]}`, `/v1 {"x":"{[,","b":[1]}`},
 		{"JSON, all", "", "", `{"o":{"a":{a?},"b":{b?}},"l":[{a?},{b?}]}`, `{}`, `/v1 {"o":{},"l":[]}`},
 		{"JSON, elements", "", "", `[{a?},{b?},{c?}]`, `{"a":1,"c":3}`, `/v1 [1,3]`},
-		{"JSON, null is a value", "", "", `{"a":{a?}}`, `{"a":null}`, `/v1 {"a":null}`},
+		{"a null value in JSON is sent", "", "", `{"a":{a?}}`, `{"a":null}`, `/v1 {"a":null}`},
 		{"a whole body", "", "application/json", "{a?}\n", `{}`, "/v1"},
 		{"a whole body with a value", "", "application/json", "{a?}", `{"a":{"b":1}}`, `/v1 {"b":1}`},
 	} {
@@ -100,12 +100,12 @@ func TestOptionalParts(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct{ url, body, arguments string }{
-		"a part of a pair":       {"?a=x{a?}", "", `{}`},
-		"a part of a string":     {"", `{"a":"{a?}"}`, `{}`},
-		"two placeholders":       {"", `{a?}{b?}`, `{}`},
-		"a path":                 {"/{a*}", "", `{}`},
-		"a bracket in a name":    {"?f={a*}", "", `{"a":{"x][y":1}}`},
-		"a bracket further down": {"?f={a*}", "", `{"a":[{"x":{"[":1}}]}`},
+		"a part of a pair":           {"?a=x{a?}", "", `{}`},
+		"a part of a string":         {"", `{"a":"{a?}"}`, `{}`},
+		"two placeholders":           {"", `{a?}{b?}`, `{}`},
+		"a path":                     {"/{a*}", "", `{}`},
+		"a bracket in a name":        {"?f={a*}", "", `{"a":{"x][y":1}}`},
+		"a bracket in a nested name": {"?f={a*}", "", `{"a":[{"x":{"[":1}}]}`},
 	} {
 		h := agent.HTTP{URL: "https://api.example.com/v1" + tt.url, Body: tt.body, Headers: map[string]string{"Content-Type": "application/json"}}
 		if _, wire, err := sent(t, h, "", tt.arguments); err == nil {
@@ -133,7 +133,7 @@ func FuzzParts(f *testing.F) {
 			}
 			for name := range values {
 				if name != "end" && name != "o" && name != "r" && !strings.HasPrefix(name, "r[") {
-					t.Errorf("%s added the name %q", v, name)
+					t.Errorf("the value %s added a pair with the name %q", v, name)
 				}
 			}
 		}

@@ -88,7 +88,7 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 		return call.Refuse(stage, call.CredentialMissing, "the credential %s is not set", diag.Quote(h.AuthRef))
 	}
 	value, err := b.Credentials.Slot(b.agent, slot)
-	if err != nil || value.IsZero() { // an optional credential is not set, so its headers are left out
+	if err != nil || value.IsZero() { // headers of an optional credential that is not set are left out
 		return err
 	}
 	if value, err = b.Credentials.Token(req.Context(), b.Egress, b.agent, slot, value); err != nil {
@@ -166,7 +166,7 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // not a host name, such as an IP address; egress refuses it by default
+		name = strings.ToLower(u.Hostname()) // the host is not a name, for example an IP address; egress refuses such a host by default
 	}
 	if name != h.Host {
 		return nil, call.Refuse(stage, call.HostNotAllowed,

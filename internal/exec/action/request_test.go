@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// sent returns the request of a call, and the text that would be sent to the server.
+// sent returns the request of a call, and the text of the request as it would be sent to the server.
 func sent(t testing.TB, h agent.HTTP, schema, arguments string, change ...func(*agent.Tool, *call.Call)) (*http.Request, string, error) {
 	t.Helper()
 	if h.URL == "" {
@@ -57,16 +57,16 @@ func TestAddress(t *testing.T) {
 		{"a backslash", "https://api.example.com/orders/{a}", `{"a":"42\\cancel"}`, "", call.InputInvalid},
 		{"an encoded backslash", "https://api.example.com/orders/{a}", `{"a":"42%5Ccancel"}`, "", call.InputInvalid},
 		{"encoded dots", "https://api.example.com/orders/{a}", `{"a":"%2e%2E"}`, "", call.InputInvalid},
-		{"two in a segment", "https://api.example.com/{a}-{b}", `{"a":"","b":"2"}`, "https://api.example.com/-2", ""},
-		{"query without a path", "https://api.example.com?a={a}", `{"a":"x"}`, "https://api.example.com?a=x", ""},
+		{"two placeholders in one segment", "https://api.example.com/{a}-{b}", `{"a":"","b":"2"}`, "https://api.example.com/-2", ""},
+		{"a query without a path", "https://api.example.com?a={a}", `{"a":"x"}`, "https://api.example.com?a=x", ""},
 		{"query name", "https://api.example.com/?{a}=1", `{"a":"x=y&z"}`, "https://api.example.com/?x%3Dy%26z=1", ""},
-		{"empty in a query", "https://api.example.com/?a={a}", `{"a":""}`, "https://api.example.com/?a=", ""},
+		{"an empty value in a query", "https://api.example.com/?a={a}", `{"a":""}`, "https://api.example.com/?a=", ""},
 		{"number", "https://api.example.com/{a}", `{"a":12345678901234567890}`, "https://api.example.com/12345678901234567890", ""},
 		{"boolean", "https://api.example.com/?a={a}", `{"a":true}`, "https://api.example.com/?a=true", ""},
 		{"list", "https://api.example.com/?a={a}", `{"a":[1, "b"]}`, "https://api.example.com/?a=%5B1%2C%22b%22%5D", ""},
-		{"placeholder in a value", "https://api.example.com/?a={a}&b={b}", `{"a":"{b}","b":"x"}`, "https://api.example.com/?a=%7Bb%7D&b=x", ""},
-		{"one spelling of the host", "https://API.Example.com.:8443/x", `{}`, "https://api.example.com:8443/x", ""},
-		{"one spelling without a port", "https://API.Example.com./x", `{}`, "https://api.example.com/x", ""},
+		{"a placeholder inside a value", "https://api.example.com/?a={a}&b={b}", `{"a":"{b}","b":"x"}`, "https://api.example.com/?a=%7Bb%7D&b=x", ""},
+		{"the host in another spelling", "https://API.Example.com.:8443/x", `{}`, "https://api.example.com:8443/x", ""},
+		{"the host without the default port", "https://API.Example.com./x", `{}`, "https://api.example.com/x", ""},
 		{"line break", "https://api.example.com/?a={a}", `{"a":"x\r\nHost: evil"}`, "https://api.example.com/?a=x%0D%0AHost%3A%20evil", ""},
 		{"missing", "https://api.example.com/?a={a}", `{}`, "", call.InputInvalid},
 		{"null", "https://api.example.com/?a={a}", `{"a":null}`, "", call.InputInvalid},
@@ -104,7 +104,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestSegments: the manifest can say that a value consists of several segments of a path.
+// TestSegments checks a value that the manifest allows to consist of several segments of a path.
 func TestSegments(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string","x-ambit-segments":true}}}`
 	for value, want := range map[string]string{
@@ -125,7 +125,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestUnknownBodies: a value does not get into a body whose format ambit does not know.
+// TestUnknownBodies checks that values are not inserted into a body whose format ambit does not know.
 func TestUnknownBodies(t *testing.T) {
 	for _, kind := range []string{"application/x-ndjson", "application/graphql", "application/yaml", "text/csv"} {
 		h := agent.HTTP{Headers: map[string]string{"Content-Type": kind}, Body: `{"a":"{a}"}`}
@@ -168,8 +168,8 @@ func TestBodies(t *testing.T) {
 		{"object in quotes", "", `{"a":"{a}"}`, `{"a":{"b":"c"}}`, `{"a":"{\"b\":\"c\"}"}`, "application/json"},
 		{"large number", "", `[{a}]`, `{"a":12345678901234567890}`, `[12345678901234567890]`, "application/json"},
 		{"null", "", `[{a}]`, `{"a":null}`, `[null]`, "application/json"},
-		{"escaped quote before", "", `{"a":"\"{a}"}`, `{"a":"\",\"b\":\""}`, `{"a":"\"\",\"b\":\""}`, "application/json"},
-		{"placeholder in a value", "", `{"a":{a},"b":{b}}`, `{"a":"{b}","b":1}`, `{"a":"{b}","b":1}`, "application/json"},
+		{"an escaped quote before the placeholder", "", `{"a":"\"{a}"}`, `{"a":"\",\"b\":\""}`, `{"a":"\"\",\"b\":\""}`, "application/json"},
+		{"a placeholder inside a value", "", `{"a":{a},"b":{b}}`, `{"a":"{b}","b":1}`, `{"a":"{b}","b":1}`, "application/json"},
 		{"other JSON", "application/vnd.api+json; charset=utf-8", `"{a}"`, `{"a":"\""}`, `"\""`, "application/vnd.api+json; charset=utf-8"},
 		{"form", "application/x-www-form-urlencoded", `a={a}&b=1`, `{"a":"x&b=2 é"}`, `a=x%26b%3D2%20%C3%A9&b=1`, "application/x-www-form-urlencoded"},
 		{"XML", "application/xml", `<a b="{a}">{a}</a>`, `{"a":"<x>&\"'"}`, `<a b="&lt;x&gt;&amp;&#34;&#39;">&lt;x&gt;&amp;&#34;&#39;</a>`, "application/xml"},
@@ -188,7 +188,7 @@ func TestBodies(t *testing.T) {
 			}
 			_, body, _ := strings.Cut(wire, "\r\n\r\n")
 			if body != tt.want || req.Header.Get("Content-Type") != tt.wantKind {
-				t.Errorf("body %q as %s, want %q as %s", body, req.Header.Get("Content-Type"), tt.want, tt.wantKind)
+				t.Errorf("got the body %q with the type %s, want %q with %s", body, req.Header.Get("Content-Type"), tt.want, tt.wantKind)
 			}
 		})
 	}
@@ -366,7 +366,7 @@ func FuzzJSONBody(f *testing.F) {
 	})
 }
 
-// A value changes neither the parts of a multipart body nor how the values of a body are escaped.
+// A value cannot change the parts of a multipart body, or the way in which other values are escaped.
 func TestValuesKeepTheBody(t *testing.T) {
 	const part = "Content-Disposition: form-data; name=\"a\"\r\n\r\n"
 	for _, tt := range []struct{ name, kind, template, arguments string }{

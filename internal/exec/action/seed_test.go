@@ -101,7 +101,7 @@ func TestSeedExample(t *testing.T) {
 	}
 	seen := api.requests()
 	if len(seen) != 1 || !strings.HasPrefix(seen[0], "GET api.example.com /v1/traffic?range=last%20week%20%26%20more ") {
-		t.Errorf("the server saw %d requests", len(seen))
+		t.Errorf("the server received %d requests, want 1", len(seen))
 	}
 	if strings.Contains(string(result.Raw), canary) {
 		t.Error("the result contains the token")
@@ -159,8 +159,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 	if seen := trap.requests(); len(seen) != 0 {
 		t.Errorf("the server received %d requests, want 0", len(seen))
 	}
-	// Without a token, a request reaches the server. So the test above would have noticed a
-	// request.
+	// Without a token, the same request reaches the server, so the test above would have noticed a request.
 	a := seedAgent(t)
 	a.Tools[0].Binding = agent.HTTP{Method: "GET", URL: "https://evil.test/", Host: "evil.test"}
 	if _, err := New(a, Options{Egress: client}).Act(t.Context(), &a.Tools[0], &call.Call{ID: "1"}); err != nil || len(trap.requests()) != 1 {

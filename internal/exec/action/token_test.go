@@ -21,7 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// account is an agent whose slot holds the key of a service account, with the servers of the API and of the tokens.
+// account is an agent whose slot has the key of a service account. It comes with a server for the API and a server that
+// issues tokens.
 type account struct {
 	*rig
 	tokens *server
@@ -90,13 +91,13 @@ func TestServiceAccount(t *testing.T) {
 		if err != nil || r.FormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" ||
 			claims["iss"] != "reporter@example.com" || claims["scope"] != scope ||
 			claims["aud"] != "https://oauth2.example.com/token" {
-			t.Errorf("grant %q with the claims %v (%v)", r.FormValue("grant_type"), claims, err)
+			t.Errorf("the request has the grant %q with the claims %v (%v)", r.FormValue("grant_type"), claims, err)
 		}
 		issued++
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"access_token": "issued-token-%d", "token_type": "Bearer", "expires_in": %d}`, issued, lifetime)
 	})
-	for range 2 { // the second call uses the token of the first
+	for range 2 { // the second call reuses the token of the first call
 		if _, err := a.call(t, `{}`); err != nil {
 			t.Fatal(err)
 		}
@@ -108,14 +109,14 @@ func TestServiceAccount(t *testing.T) {
 	}
 	known, err := a.source.Known(a.agent, nil)
 	if err != nil || !slices.ContainsFunc(known, func(s credential.Secret) bool { return s.Reveal() == "issued-token-1" }) {
-		t.Errorf("the token is not among the %d values to look for in output (%v)", len(known), err)
+		t.Errorf("the token is not among the %d values to redact (%v)", len(known), err)
 	}
-	// Other scopes need another token, and a token that is about to expire is replaced.
+	// Other scopes need another token. A token that is about to expire is replaced.
 	lifetime, scope = 30, "other"
 	a.agent.Slots[0].Scopes = []string{scope}
 	for want := 2; want <= 3; want++ {
 		if _, err := a.call(t, `{}`); err != nil || issued != want {
-			t.Fatalf("%d tokens issued (%v), want %d", issued, err, want)
+			t.Fatalf("%d tokens were issued (%v), want %d", issued, err, want)
 		}
 	}
 }

@@ -108,24 +108,24 @@ func TestChanges(t *testing.T) {
 		allow(t, s, desk, read)
 		allow(t, s, desk, write, host)
 		if got := inEffect(t, s, desk); strings.Contains(got, "read") || !strings.Contains(got, "write /data") {
-			t.Errorf("after a right to write was added: %q", got)
+			t.Errorf("after a right to write was added, the rights are %q", got)
 		}
 		var absent NotAllowed
 		if _, err := s.Disallow(t.Context(), desk, agent.Access{write, read}, "me@local"); !errors.As(err, &absent) ||
 			absent.Error() != "read /data" {
-			t.Errorf("a right that was not added: %v", err)
+			t.Errorf("removing a right that was not added returned %v", err)
 		}
 		if removed, err := s.Disallow(t.Context(), desk, agent.Access{host}, "me@local"); err != nil || len(removed) != 1 {
 			t.Errorf("removed %v, %v", removed, err)
 		}
 		if got := inEffect(t, s, desk); got != "write /data" {
-			t.Errorf("after the host was removed: %q", got)
+			t.Errorf("after the host was removed, the rights are %q", got)
 		}
 		if removed, err := s.Disallow(t.Context(), desk, nil, "me@local"); err != nil || len(removed) != 1 {
 			t.Errorf("removed %v, %v", removed, err)
 		}
 		if got := inEffect(t, s, desk); got != "" {
-			t.Errorf("after everything was removed: %q", got)
+			t.Errorf("after everything was removed, the rights are %q", got)
 		}
 		var many agent.Access
 		for i := range maxRights + 1 {
@@ -217,7 +217,7 @@ func TestRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := inEffect(t, Of(next), desk); got != "read /data" {
-			t.Errorf("under the new key: %q", got)
+			t.Errorf("under the new key, the rights are %q", got)
 		}
 	})
 }
@@ -260,7 +260,7 @@ func TestRestoredAllowance(t *testing.T) {
 	}
 }
 
-// A database that answers with the rows of another server gives the server no rights.
+// If a database answers with the rows of another server, the server gets no rights from these rows.
 func TestRowsOfAnotherServer(t *testing.T) {
 	each(t, func(t *testing.T, s *Allowances) {
 		allow(t, s, desk, write, host)
@@ -271,7 +271,7 @@ func TestRowsOfAnotherServer(t *testing.T) {
 			s.exec(t, `CREATE VIEW allowances AS SELECT agent COLLATE NOCASE AS agent, id COLLATE NOCASE AS id,
 server COLLATE NOCASE AS server, code COLLATE NOCASE AS code, `+rest)
 		} else {
-			// The function returns the other value in the condition of a query, which is evaluated first.
+			// This function returns another value in the condition of the query, which is evaluated first.
 			s.exec(t, `CREATE FUNCTION lie(honest text, fake text, slot text) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE n int := coalesce(nullif(current_setting('lie.c' || md5(fake || slot), true), ''), '0')::int;
 BEGIN
@@ -287,7 +287,7 @@ lie(server, 'FS', what) AS server, lie(code, 'NPM files', what) AS code, `+rest)
 			t.Fatalf("the database returns %d rows, want 2", len(got))
 		}
 		if access := texts(Access(got)); access != "" || len(Warnings(got)) != 2 {
-			t.Errorf("the other server may: %s", access)
+			t.Errorf("the other server has the rights: %s", access)
 		}
 	})
 }

@@ -260,7 +260,7 @@ const (
 	checkInterval = 250 * time.Millisecond
 )
 
-// errFull is the cause for cancelling a command that filled its work folder.
+// errFull is the cause with which a command is cancelled if it fills its work folder.
 var errFull = errors.New("the work folder is full")
 
 // size is the disk usage of a folder and the number of its files.
@@ -275,7 +275,7 @@ func (s size) String() string { return fmt.Sprintf("%d MiB or %d files", s.bytes
 func measure(dir string) (s size) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // the file was deleted meanwhile
+			return nil // the file was deleted during the measurement
 		}
 		s.files++
 		if info, err := d.Info(); err == nil {

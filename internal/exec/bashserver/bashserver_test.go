@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// talk connects a client to a server with these options.
+// talk connects a client to a server with the given options.
 func talk(t *testing.T, o Options) *mcp.ClientSession {
 	t.Helper()
 	in, toServer := io.Pipe()
@@ -69,11 +69,11 @@ func TestExecute(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"it sees the work folder", "pwd; cat here.txt", 0, "/work\nhello\n", ""},
-		{"it can change files", "echo more >> here.txt && mkdir made && echo x > made/new && cat here.txt", 0, "hello\nmore\n", ""},
-		{"changes are kept", "cat made/new", 0, "x\n", ""},
+		{"a command sees the work folder", "pwd; cat here.txt", 0, "/work\nhello\n", ""},
+		{"a command can change files", "echo more >> here.txt && mkdir made && echo x > made/new && cat here.txt", 0, "hello\nmore\n", ""},
+		{"changes are kept for the next command", "cat made/new", 0, "x\n", ""},
 		{"its exit code is reported", "echo no >&2; exit 7", 7, "", "no"},
-		{"other files are not there", "cat " + secret, 1, "", "No such file"},
+		{"other files are not visible", "cat " + secret, 1, "", "No such file"},
 		{"the environment is not inherited", "echo [$CANARY]", 0, "[]\n", ""},
 		{"there is no network", "exec 3<>/dev/tcp/127.0.0.1/22 || exit 9", 9, "", "refused"},
 		{"there is no route to other machines", "exec 3<>/dev/tcp/192.0.2.1/80 || exit 9", 9, "", "unreachable"},
@@ -133,7 +133,7 @@ func TestExecuteFills(t *testing.T) {
 	}
 }
 
-// TestExecuteIsNeverWithout checks that commands never run without a sandbox. The refusal must contain the reason.
+// TestExecuteIsNeverWithout checks that no command runs without a sandbox, and that the refusal contains the reason.
 func TestExecuteIsNeverWithout(t *testing.T) {
 	ran := 0
 	o := Options{Home: home.At(t.TempDir()), run: func(_ context.Context, s sandbox.Spec) (sandbox.Outcome, error) {

@@ -51,7 +51,7 @@ func TestAudience(t *testing.T) {
 	} {
 		u, err := url.Parse(address)
 		if err != nil {
-			continue // no request can have this URL
+			continue // no request can have an invalid URL
 		}
 		req := &http.Request{Method: "GET", URL: u, Header: http.Header{}}
 		if err := Attach(egress.Switches{}, req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
@@ -118,7 +118,7 @@ func TestTemplates(t *testing.T) {
 			}
 			for name, want := range tt.want {
 				if got := req.Header[name]; len(got) != 1 || got[0] != want[0] {
-					t.Errorf("header %s has another value", name)
+					t.Errorf("the header %s has the wrong value", name)
 				}
 			}
 		})

@@ -76,7 +76,7 @@ func TestVaultCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestKeyKept checks that Kept reports where the key is stored.
+// TestKeyKept checks that Kept reports where the vault's key is stored.
 func TestKeyKept(t *testing.T) {
 	dir := t.TempDir()
 	k := keyFile{path: filepath.Join(dir, "keys", "vault")}
@@ -114,8 +114,8 @@ func TestSessionKeyring(t *testing.T) {
 	}
 }
 
-// TestSlotAndServerWantTheSame checks that a slot's settings apply to servers with the same
-// credential. If Environ is nil, the environment of this process must be read.
+// TestSlotAndServerWantTheSame checks that the settings of a slot apply to servers that use the same credential. It
+// also checks that a nil Environ reads the environment of this process.
 func TestSlotAndServerWantTheSame(t *testing.T) {
 	a := &agent.Agent{
 		ID: "x", Slots: []agent.Slot{{Ref: "TOKEN", Env: "TOKEN", Type: "secret", Hosts: []string{"api.example.com"}, Required: true}},

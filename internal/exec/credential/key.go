@@ -28,11 +28,11 @@ type keyring interface {
 // keyFile stores the key of a vault. The file contains either the key or the name of a keyring account with the key.
 type keyFile struct {
 	path   string
-	prefer keyring // stores new keys; if nil, new keys are stored in the file
-	stored keyring // returns existing keys that key files refer to
+	prefer keyring // stores new keys; if it is nil, new keys are stored in the file itself
+	stored keyring // returns the existing keys that key files refer to
 }
 
-// keyringPrefix is the beginning of a key file that contains the name of a keyring account.
+// keyringPrefix is the beginning of a key file that contains the name of a keyring account instead of the key.
 const keyringPrefix = "keyring "
 
 // Kept returns "keyring" or "file", depending on where the vault's key is stored. It returns "" if the vault has no key

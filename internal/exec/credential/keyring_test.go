@@ -81,12 +81,12 @@ func TestLockedKeyring(t *testing.T) {
 		close(l.unlocked)
 		synctest.Wait()
 		if known, err := source.Known(&agent.Agent{}, wants); err != nil || len(known) != 1 || known[0].Reveal() != canary {
-			t.Errorf("unlocked: %d secrets are known, %v", len(known), err)
+			t.Errorf("after the keyring was unlocked, %d secrets are known, error %v; want 1", len(known), err)
 		}
 	})
 }
 
-// TestRefusingKeyring checks that a failed keyring is asked again only after keyringPause.
+// TestRefusingKeyring checks that ambit asks a keyring again only keyringPause after an error.
 func TestRefusingKeyring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
@@ -110,8 +110,7 @@ func TestRefusingKeyring(t *testing.T) {
 	})
 }
 
-// TestLostAnswer checks that a new request is made if the keyring has not answered for
-// keyringLost.
+// TestLostAnswer checks that ambit makes a new request if the keyring has not answered for keyringLost.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)

@@ -33,7 +33,7 @@ func TestCopiedAgentGetsNoSecret(t *testing.T) {
 		{"a copy under its id", ID(reporter), reporter, false, "ambit secret set ga-report-builder analytics_token"},
 		{"another agent with the same name", "desk", &stranger, false, "belongs to an earlier agent named desk"},
 		{"the name is unknown", "", reporter, false, "ambit secret set AGENT analytics_token"},
-		{"under ambit's own name", Own, reporter, false, "rename the agent's file"},
+		{"an agent with ambit's own name", Own, reporter, false, "rename the agent's file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := (&Source{Vault: vault, Environ: environ(nil)}).For(tt.as)
@@ -47,7 +47,7 @@ func TestCopiedAgentGetsNoSecret(t *testing.T) {
 			if value, ok := s.Lookup(tt.a)("analytics_token"); ok != tt.gets || tt.gets != (value == canary) {
 				t.Errorf("a server got the secret: %t, want %t", ok, tt.gets)
 			}
-			// Every agent with the name desk can read the variable for that name.
+			// Any agent with the name desk can read the variable for this name.
 			env := (&Source{Environ: environ(map[string]string{variable: canary, EnvName(Own, "analytics_token"): canary})}).For(tt.as)
 			if secret, _ := env.Slot(tt.a, tt.a.Slot("analytics_token")); (secret.Reveal() == canary) != (tt.as == "desk") {
 				t.Error("the variable must be read for the name desk, and only for that name")
@@ -67,11 +67,11 @@ func TestFormerVault(t *testing.T) {
 	writeFormer(t, v)
 	slot := reporter.Slot("analytics_token")
 	if s, err := (&Source{Agent: ID(reporter), Vault: open(dir, nil), Environ: environ(nil)}).Slot(reporter, slot); err != nil || s.Reveal() != canary {
-		t.Errorf("the agent with this name and id: %v", err)
+		t.Errorf("the agent with this name and id did not get the secret: %v", err)
 	}
 	_, err := (&Source{Agent: "desk", Vault: open(dir, nil), Environ: environ(nil)}).Slot(reporter, slot)
 	if err == nil || !strings.Contains(hintOf(t, err), "the secret stored for ga-report-builder is not used") || strings.Contains(hintOf(t, err), canary) {
-		t.Errorf("the same manifest under another name: %v", err)
+		t.Errorf("a copy of the manifest under another name got %v, want a hint", err)
 	}
 	stranger := *reporter
 	stranger.ID = "stranger"

@@ -72,8 +72,8 @@ type content struct {
 	value string
 	kind  Type
 	hosts []string
-	id    string // the manifest id of the agent for which the secret was set; empty means any agent
-	token string // the access token for which the value was exchanged; see [Source.Token]
+	id    string // the manifest id of the agent for which the secret was set; if it is empty, any agent can use the secret
+	token string // the access token for which the value was exchanged, as [Source.Token] describes
 
 	// scopes are the scopes for which the key of a service account was set. If scoped is false, the key may be used for
 	// every scope.

@@ -37,8 +37,8 @@ type Source struct {
 	// [Source.Lookup]. If OnError is nil, the errors are ignored.
 	OnError func(error)
 
-	issued *issued // the secrets that the source has returned; if nil, they are not recorded
-	tokens *tokens // the access tokens of service accounts; if nil, they are not cached
+	issued *issued // records the secrets that the source has returned; nil to record nothing
+	tokens *tokens // caches the access tokens of service accounts; nil to cache nothing
 }
 
 // The places where a secret can be found.
@@ -100,7 +100,7 @@ type Reference struct {
 	Env      string
 	Hosts    []string
 	Required bool
-	Scopes   []string // of the tokens for which the key of a service account is exchanged
+	Scopes   []string // the scopes of the tokens for which the key of a service account is exchanged
 }
 
 // Secret returns the value that a person sets for the agent with the given [ID]. An empty id means any agent.

@@ -98,8 +98,7 @@ func TestOursIsNotTheirs(t *testing.T) {
 	}
 }
 
-// TestVariableIsOfOneName checks that each of ambit's variables is read for only one agent
-// name.
+// TestVariableIsOfOneName checks that each variable of ambit is read for only one agent name.
 func TestVariableIsOfOneName(t *testing.T) {
 	slots := func(ref string) *agent.Agent {
 		return &agent.Agent{ID: "x", Slots: []agent.Slot{{Ref: ref, Label: "Key", Type: "string", Required: true, Hosts: []string{"api.example.com"}}}}
@@ -140,7 +139,7 @@ func TestVariableIsOfOneName(t *testing.T) {
 					t.Error(hintOf(t, err))
 				}
 			}
-			// Without a value, the hint names the variable only if the agent would read it.
+			// If no value is set, the hint names the variable only if ambit would read it for this agent.
 			_, err := (&Source{Agent: tt.as, Environ: environ(nil)}).Slot(a, &a.Slots[0])
 			want := "store the secret: ambit secret set " + tt.as + " " + tt.ref
 			if tt.gets {
@@ -270,7 +269,7 @@ func TestKnownKeepsIssuedValues(t *testing.T) {
 			t.Errorf("known: %q, want %q", got, want)
 		}
 	}
-	s.Lookup(matrix)("PATH") // PATH is not a secret
+	s.Lookup(matrix)("PATH") // the variable PATH is not a secret
 	values["WEB"] = "not returned"
 	if known, err := s.Known(matrix, References(matrix)); err != nil || len(known) != 1 {
 		t.Errorf("Known returned %d secrets and error %v, want 1 secret", len(known), err)
@@ -291,8 +290,8 @@ func TestKnownKeepsIssuedValues(t *testing.T) {
 	}
 }
 
-// TestIssuedIsBounded checks that the oldest value of a ref is dropped if there are too many
-// values. Other refs must not be affected.
+// TestIssuedIsBounded checks that the oldest value of a ref is dropped if the ref has too many values. Other refs must
+// not be affected.
 func TestIssuedIsBounded(t *testing.T) {
 	values := map[string]string{"GIT_TOKEN": "git-1"}
 	s := (&Source{Environ: environ(values)}).For("neo")
@@ -303,6 +302,6 @@ func TestIssuedIsBounded(t *testing.T) {
 	}
 	all := s.issued.all()
 	if len(all) != maxIssued+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxIssued].Reveal() != fmt.Sprint("web-", maxIssued+1) {
-		t.Errorf("%d values are recorded, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
+		t.Errorf("%d values are recorded, from %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
 	}
 }

@@ -148,7 +148,7 @@ func (e *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		known := *r
-		if known.Effect != call.NoEffect { // the tool's own request was not sent yet
+		if known.Effect != call.NoEffect { // the request of the tool itself was not sent yet
 			known.Effect = call.NoEffect
 			known.Again()
 		}

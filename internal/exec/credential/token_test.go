@@ -18,7 +18,7 @@ func TestSealedScopes(t *testing.T) {
 		name    string
 		set     []string
 		asked   []string
-		refused string // the scope that the refusal names
+		refused string // the scope that the refusal must name
 	}{
 		{"the same", []string{"read"}, []string{"read"}, ""},
 		{"fewer", []string{"read", "write"}, []string{"write"}, ""},

@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// TestMain runs as a concurrent writer if TestTwoProcessesLoseNothing started this process.
+// TestMain runs this process as a concurrent writer if TestTwoProcessesLoseNothing started it.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CREDENTIAL_TEST_WRITE"); dir != "" {
 		os.Exit(writeMany(dir, os.Getenv("CREDENTIAL_TEST_AS")))
@@ -192,7 +192,7 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, ok, err := v.Get("a", "b"); !ok || err != nil || s.Reveal() != canary {
-		t.Errorf("after the file was restored: %v, %v", ok, err)
+		t.Errorf("after the file was restored, Get returned %v, %v", ok, err)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestKeyring(t *testing.T) {
 	if kept, err := v.Kept(); kept != "keyring" || err != nil {
 		t.Errorf("Kept = %s, %v; want keyring", kept, err)
 	}
-	// A process that stores new keys in files can read the key from the keyring too.
+	// A process that stores new keys in files can also use a key that is stored in the keyring.
 	if _, ok, err := open(dir, nil).Get("a", "b"); !ok || err != nil {
 		t.Errorf("Get = %v, %v; want the secret", ok, err)
 	}
@@ -358,7 +358,7 @@ func TestHomeKeepsEverything(t *testing.T) {
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
 	t.Setenv("AMBIT_HOME", t.TempDir())
 	if sessionKeyring() != nil || Open(home.At("x")).key.prefer != nil {
-		t.Error("the keyring would be used")
+		t.Error("the keyring is used although AMBIT_HOME is set")
 	}
 	t.Setenv("AMBIT_HOME", "")
 	if sessionKeyring() == nil {

@@ -22,7 +22,7 @@ func credits(ran time.Duration) int64 {
 const (
 	insertCredits = `INSERT INTO credits (agent, at, call, used) VALUES ($1, $2, $3, $4)
 ON CONFLICT (agent, at, call) DO NOTHING`
-	// The cast is needed because PostgreSQL returns a sum as NUMERIC.
+	// PostgreSQL returns a sum as NUMERIC, so the query casts it.
 	sumCredits       = `SELECT CAST(coalesce(sum(used), 0) AS BIGINT) FROM credits WHERE agent = $1 AND at > $2`
 	deleteOldCredits = `DELETE FROM credits WHERE agent = $1 AND at <= $2`
 )

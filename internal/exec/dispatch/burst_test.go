@@ -14,7 +14,7 @@ func TestBurst(t *testing.T) {
 	t.Parallel()
 	const openings, each = 4, 64
 	onPostgres(t, func(t *testing.T, place, dir string) {
-		a := echo(agent.NetworkOff, 1_000_000) // with a budget, so that Submit also reads the used credits
+		a := echo(agent.NetworkOff, 1_000_000) // the agent has a budget, so that Submit also reads the used credits
 		var rigs [openings]*rig
 		for n := range rigs {
 			rigs[n] = newRig(t, place, dir, a, answer, Options{Concurrency: 2})

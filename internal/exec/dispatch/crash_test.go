@@ -34,7 +34,7 @@ const (
 // The points at which a worker can stop and wait to be killed.
 const (
 	atGateway = "gateway" // the worker has fetched the job
-	atCall    = "call"    // the worker is about to make the call, which claims the intent
+	atCall    = "call"    // the worker is about to make the call, and the call would claim the intent
 	atWork    = "work"    // the program runs
 	atAnswer  = "answer"  // the answer is stored, but the River job is not completed yet
 )
@@ -50,7 +50,7 @@ func outside(dir string) act {
 		if err != nil {
 			return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
 		}
-		<-time.After(rand.N(30 * time.Millisecond)) // long enough that some programs are killed while they run
+		<-time.After(rand.N(30 * time.Millisecond)) // long enough that some programs are killed during a run
 		return answer(ctx, c)
 	}
 }
@@ -68,13 +68,13 @@ func effects(t *testing.T, dir string) map[string]int {
 	return seen
 }
 
-// mortal is a gateway that stops the worker at a point.
+// mortal is a gateway that stops its worker at a given point.
 type mortal struct {
 	*gateway.Gateway
 	point string
 }
 
-// here marks the point at which the worker is killed. It prints a line and then blocks.
+// here marks the point at which the test kills the worker. It prints a line and then blocks.
 func here() {
 	fmt.Println("here")
 	select {}
@@ -136,7 +136,7 @@ func live(place string) {
 	b := store.New(db, keys, nil)
 	m := &mortalGateways{gateways: map[string]mortal{}}
 	if urlOf(place) == "" {
-		m.passes = 1 // Submit calls Open too
+		m.passes = 1 // one more call, because Submit calls Open too
 	}
 	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
 		a := echo(network, 0)
@@ -192,7 +192,7 @@ func beginWorker(t testing.TB, place, dir, point string) *workerProcess {
 	w := &workerProcess{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
 	if testing.Verbose() {
-		w.Stderr = os.Stderr // shows which worker took over which intent
+		w.Stderr = os.Stderr // the log shows which worker took over which intent
 	}
 	out, err := w.StdoutPipe()
 	if err == nil {
@@ -256,7 +256,7 @@ func TestDeath(t *testing.T) {
 				r := newRig(t, place, dir, echo(tt.network, 0), outside(dir), Options{Daemon: true})
 				i := r.wait(id)
 				if i.State != tt.state || i.Attempts != tt.attempts {
-					t.Errorf("the intent is %s after %d attempts (refusal %v), want %s after %d", i.State, i.Attempts, i.Refusal, tt.state, tt.attempts)
+					t.Errorf("the intent is %s after %d attempts (refusal %v), want %s after %d attempts", i.State, i.Attempts, i.Refusal, tt.state, tt.attempts)
 				}
 				if got := effects(t, dir)[id]; got != tt.effects {
 					t.Errorf("the program had %d effects, want %d", got, tt.effects)
@@ -282,7 +282,7 @@ func TestKills(t *testing.T) {
 		for n := range workers {
 			workers[n] = startWorker(t, place, dir, "")
 		}
-		started := len(workers) // workers that became ready
+		started := len(workers) // the number of workers that became ready
 		stop := make(chan struct{})
 		var asked []*Intent
 		submitted := make(chan error, 1)
@@ -324,7 +324,7 @@ func TestKills(t *testing.T) {
 		for _, i := range asked {
 			asker.wait(i.ID)
 		}
-		done := effects(t, dir) // all intents have ended
+		done := effects(t, dir) // wait until all intents have ended
 		states := map[State]int{}
 		again := 0
 		for _, i := range asked {
@@ -350,6 +350,6 @@ func TestKills(t *testing.T) {
 				t.Errorf("%s was answered %d times (%d done)", i.ID, allowed, want)
 			}
 		}
-		t.Logf("%d intents, %d kills in %v, %d workers became ready: %v, %d intents ran again", len(asked), kills, took.Round(time.Second), started, states, again)
+		t.Logf("%d intents and %d kills in %v; %d workers became ready: %v; %d intents ran again", len(asked), kills, took.Round(time.Second), started, states, again)
 	})
 }

@@ -146,7 +146,7 @@ type Queue struct {
 
 	mu sync.Mutex
 	// The keys of the following maps are ids of intents.
-	cancels  map[string]context.CancelFunc // cancels an intent that is running or reserved in this process
+	cancels  map[string]context.CancelFunc // cancels each intent that is running or reserved in this process
 	running  map[string]bool               // the intents that run in this process
 	reserved map[string]chan struct{}      // the reserved intents; each channel is closed when its intent is released
 	watched  map[string]*watchedIntent     // the intents that callers wait for, except reserved intents

@@ -36,7 +36,7 @@ func TestIntent(t *testing.T) {
 			t.Errorf("intent = %+v with the answer %s, want done with the answer to hello", i, i.Answer())
 		}
 		if got := decisions(t, r.store, i.ID); !slices.Equal(got, []journal.Decision{journal.Allow}) {
-			t.Errorf("the journal has %v", got)
+			t.Errorf("the journal has the decisions %v", got)
 		}
 		i = r.wait(r.submit("fail", "").ID)
 		if i.State != Failed || i.Refusal == nil || *i.Refusal != *failing || i.Result != nil {
@@ -77,7 +77,7 @@ func TestOrder(t *testing.T) {
 			return answer(ctx, c)
 		}, Options{Concurrency: 1})
 		first := r.submit("first", Low)
-		until(t, "the first runs", func() bool { i, err := r.Get(t.Context(), first.ID); return err == nil && i.State == Running })
+		until(t, "the first intent runs", func() bool { i, err := r.Get(t.Context(), first.ID); return err == nil && i.State == Running })
 		var last []*Intent
 		for _, text := range []string{"low1 low", "normal1 normal", "low2 low", "high1 high", "normal2 normal", "high2 high"} {
 			name, p, _ := strings.Cut(text, " ")
@@ -238,7 +238,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestTwice checks that an intent runs only once if River delivers its job twice.
+// TestTwice checks that an intent runs only once even if River delivers its job twice.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {

@@ -20,7 +20,7 @@ func FuzzParseID(f *testing.F) {
 			return
 		}
 		if again, ok := ParseID(UUID(id)); !ok || again != id || strings.ToLower(id) != id || len(id) != 32 || len(UUID(id)) != 36 {
-			t.Errorf("%q gives %q, and its UUID gives %q", s, id, again)
+			t.Errorf("ParseID(%q) is %q, but for the UUID of that id it is %q", s, id, again)
 		}
 	})
 }

@@ -55,8 +55,8 @@ func TestNothingIsAcceptedAfterRotation(t *testing.T) {
 	})
 }
 
-// TestWaitingIntentIsRefusedAfterRotation checks that a running intent is recorded, and a waiting
-// intent does not begin. Either the queue or the gateway can notice the rotation first.
+// TestWaitingIntentIsRefusedAfterRotation checks that after a rotation, the outcome of a running intent is recorded,
+// and a waiting intent does not begin. Either the queue or the gateway can notice the rotation first.
 func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 	t.Parallel()
 	for _, seen := range []bool{false, true} {
@@ -78,17 +78,17 @@ func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 			waits := r.submit("after", "")
 			handOver(t, place, dir)
 			if seen && !errors.Is(r.store.DB.Read(t.Context(), r.store.Journal.InForce), journal.ErrHandedOver) {
-				t.Error("the key is still in force")
+				t.Error("the journal does not report the rotation of the key")
 			}
 			close(end)
 			if got := r.wait(during.ID); got.State != Done {
-				t.Errorf("seen %v: the running intent is %+v", seen, got)
+				t.Errorf("with the rotation noticed first: %v, the running intent is %+v", seen, got)
 			}
 			if err := r.run(waits.ID, waits.Digest); err != nil {
 				t.Error(err)
 			}
 			if got := r.wait(waits.ID); got.State != Failed || got.Refusal == nil || got.Refusal.Code != call.StoreUnavailable {
-				t.Errorf("seen %v: the waiting intent is %+v", seen, got)
+				t.Errorf("with the rotation noticed first: %v, the waiting intent is %+v", seen, got)
 			}
 		})
 	}

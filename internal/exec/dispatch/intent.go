@@ -87,9 +87,9 @@ const (
 // sealedRequest is the encrypted part of an intent. It includes the principal, so that changing the principal in the
 // row has no effect.
 type sealedRequest struct {
-	// Digest is the digest of the agent's manifest. It is empty if an earlier version of ambit submitted the intent.
+	// Digest is the digest of the agent's manifest. It is empty if an earlier version of ambit stored the intent.
 	Digest string `json:"digest,omitempty"`
-	// Name is the name under which the agent runs. It may be empty for the same reason.
+	// Name is the name under which the agent runs. It is empty if an earlier version of ambit stored the intent.
 	Name       string               `json:"name,omitempty"`
 	Principal  string               `json:"principal"`
 	Attributes *identity.Attributes `json:"attributes,omitempty"`
@@ -279,10 +279,10 @@ func (a storedAnswer) seal(tx state.Tx, s *store.Store, id string) ([]byte, erro
 	a.For = &answerFor{}
 	if asked != nil {
 		if text, err := s.Keys.OpenKept(sealAsked+id, asked); err == nil {
-			_ = json.Unmarshal(text, a.For) // the request has members with the same names
+			_ = json.Unmarshal(text, a.For) // request has members with the same names, so the object can be decoded into it
 		}
 	} else if k, err := openAnswer(s, id, earlier); err == nil && k.For != nil {
-		a.For = k.For // the answer is late; the request was removed with the first answer
+		a.For = k.For // the answer is late, and the request was removed together with the first answer
 	}
 	text, err := json.Marshal(a)
 	return s.Keys.Seal(sealAnswer+id, text), err

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// TestIssuerIsSealed checks that changing the principal of a waiting intent in the store has no
-// effect. Otherwise, such a change would alter what the intent is allowed to do.
+// TestIssuerIsSealed checks that changing the principal of a waiting intent in the store has no effect. Otherwise, an
+// attacker with access to the store could change what the intent is allowed to do.
 func TestIssuerIsSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -42,7 +42,7 @@ func TestIssuerIsSealed(t *testing.T) {
 		}
 		r.wait(i.ID)
 		if c := <-seen; c.Principal != "me@local" || c.By != "owner@local" {
-			t.Errorf("the intent ran for %s by %s", c.Principal, c.By)
+			t.Errorf("the intent ran for %s, made by %s; want the original principal", c.Principal, c.By)
 		}
 	})
 }

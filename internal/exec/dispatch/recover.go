@@ -213,7 +213,7 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 		release()
 	}
 	if q.shared == nil && i.State == Queued && !served {
-		return nil // another process may serve the agent later
+		return nil // another process may serve the agent at a later time
 	}
 	again := false
 	err := q.store.DB.Write(ctx, func(tx state.Tx) error {
@@ -400,7 +400,7 @@ func (q *Queue) pollWatched() {
 		}
 		pause := batchDelay
 		if q.store.DB.Changed(q.ctx) != nil {
-			pause = recheckInterval // the store is unreachable
+			pause = recheckInterval // the store cannot be read at the moment
 		}
 		select {
 		case <-q.ctx.Done():

@@ -25,7 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// echo returns a program with this network access, and with a budget if credits > 0.
+// echo returns a program with the given network access. If credits is positive, the program has a budget.
 func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	effect, digest := agent.Write, "ab"
 	if network != agent.NetworkOff {
@@ -40,7 +40,7 @@ func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	}
 }
 
-// act is a function that replaces the program in a test.
+// act is a function that a test uses instead of the program.
 type act func(ctx context.Context, c *call.Call) (call.Result, error)
 
 func (f act) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
@@ -69,7 +69,7 @@ type rig struct {
 	store *store.Store
 	agent *agent.Agent
 	gate  *gateway.Gateway
-	away  atomic.Bool // set while the agent is not served
+	away  atomic.Bool // set while the agent is not served by this queue
 	mu    sync.Mutex
 	log   []string
 }
@@ -88,7 +88,7 @@ func (g gateways) Open(digest string) (Gateway, func(), bool) {
 	return g.rig.gate, func() {}, slices.Contains(g.Digests(), digest)
 }
 
-// openStore opens the store of a place as another process would, with the keys in dir.
+// openStore opens a store as another process would, with the keys in the folder dir.
 func openStore(t testing.TB, place, dir string) *store.Store {
 	t.Helper()
 	keys, err := identity.OpenKeys(filepath.Join(dir, "root"))

@@ -137,7 +137,7 @@ func (s *pgQueue) reload(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue.accepting.Err() != nil {
-		return nil // the queue is closing, and Close might not stop a new client
+		return nil // the queue is being closed, and Close might not stop a new client
 	}
 	workers := map[string]*worker{}
 	digests := s.queue.options.Gateways.Digests()
@@ -153,7 +153,7 @@ func (s *pgQueue) reload(ctx context.Context) error {
 	if !slices.Equal(kinds, s.kinds) || len(kinds) > 0 && owner != s.name {
 		client, err := s.start(ctx, owner, workers)
 		if err != nil {
-			return err // the old client continues
+			return err // the old client keeps running
 		}
 		if old := s.client; old != nil {
 			// The old client finishes its jobs while the new client is already running.
@@ -199,7 +199,7 @@ func (s *pgQueue) stop() {
 	client, owner := s.client, s.announcedOwner
 	s.mu.Unlock()
 	if client != nil {
-		_ = client.Stop(context.Background()) // fails only if the context ends
+		_ = client.Stop(context.Background()) // Stop fails only if the context ends
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -314,7 +314,7 @@ AND (j.id IS NULL OR j.state IN ('running', 'completed', 'cancelled', 'discarded
 // servedShared reports whether a live worker accepts an intent.
 func (q *Queue) servedShared(ctx context.Context, i *Intent) (bool, error) {
 	if time.Since(i.Asked) < pollInterval {
-		return true, nil // a worker may be fetching the job right now
+		return true, nil // a worker may be fetching the job at this moment
 	}
 	var owners []string
 	err := q.store.DB.Read(ctx, func(tx state.Tx) error {

@@ -117,7 +117,7 @@ func TestNewName(t *testing.T) {
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		r := untended(t, place, dir)
 		before := r.store.DB.Owner()
-		// River's connections have another name.
+		// River's connections have a different application name.
 		if _, err := r.shared.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'ambit'`); err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestNewName(t *testing.T) {
 				return tx.Query(fetchedBy, []any{i.ID}, func(row state.Row) error { return row.Scan(&by) })
 			})
 			if err != nil || i.State != Done || by != owner {
-				t.Errorf("%v: the intent is %s, and its job was fetched by %s instead of %s", err, i.State, by, owner)
+				t.Errorf("%v: the intent is %s; its job was fetched by %s, want %s", err, i.State, by, owner)
 			}
 		}
 		back := r.unreachable()

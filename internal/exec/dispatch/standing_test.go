@@ -46,9 +46,9 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		}
 		tests := []struct {
 			name  string
-			end   func(id string) error // changes the key; if nil, the intent is submitted without a key
+			end   func(id string) error // changes the key before the intent runs; if nil, the intent is submitted without a key
 			until time.Time
-			says  string // how the refusal begins; empty if the intent runs
+			says  string // how the refusal begins; if empty, the intent runs
 		}{
 			{"revoked", func(id string) error { _, err := keys.Revoke(t.Context(), id); return err }, time.Time{}, "the intent was not run, because the key has been revoked"},
 			{"expired", change(`UPDATE api_keys SET expires = 1 WHERE id = $1`), time.Time{}, "the intent was not run, because the key has expired"},
@@ -56,7 +56,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 			{"a good key", func(string) error { return nil }, time.Time{}, ""},
 			{"an expired token", nil, time.Now(), "the intent was not run, because the token has expired"},
 			{"a valid token", nil, time.Now().Add(time.Hour), ""},
-			{"the command line", nil, time.Time{}, ""},
+			{"an intent from the command line", nil, time.Time{}, ""},
 		}
 		ids := make([]string, len(tests))
 		good := int64(0)
@@ -94,7 +94,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 				got.Refusal.Effect != call.NoEffect || !strings.HasPrefix(got.Refusal.Message, tt.says):
 				t.Errorf("%s: intent = %+v, refusal %v; want %q", tt.name, got, got.Refusal, tt.says)
 			case !slices.Equal(decisions(t, submitter.store, ids[n]), []journal.Decision{journal.Deny}):
-				t.Errorf("%s: the journal has %v", tt.name, decisions(t, submitter.store, ids[n]))
+				t.Errorf("%s: the journal has the decisions %v", tt.name, decisions(t, submitter.store, ids[n]))
 			}
 		}
 		if done.Load() != good {

@@ -31,14 +31,14 @@ func TestTurns(t *testing.T) {
 		var waited time.Duration
 		for p := High; p != Low; p = <-next {
 			if waited > 5*time.Minute {
-				t.Fatal("the caller of low priority starves")
+				t.Fatal("the caller of low priority gets no turn")
 			}
 			join(High)
 			time.Sleep(10 * time.Second)
 			waited += 10 * time.Second
 			done()
 		}
-		// Age decides only within a level.
+		// The age of a waiter matters only within a level.
 		if waited < 60*time.Second || waited > 80*time.Second {
 			t.Errorf("the turn came after %v, want 60s to 80s", waited)
 		}

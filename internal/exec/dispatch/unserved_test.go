@@ -31,7 +31,7 @@ func stranded(t *testing.T) (*rig, *Intent) {
 	i := r.submit("second", "")
 	r.away.Store(true)
 	if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != Queued {
-		t.Errorf("before its turn: error %v, intent %+v; want queued", err, got)
+		t.Errorf("before the intent's turn: error %v, intent %+v; want queued", err, got)
 	}
 	close(end)
 	if got := r.wait(first.ID); got.State != Done {

@@ -42,7 +42,7 @@ func (r *rig) ask(principal, text string) *call.Refusal {
 	return stopped
 }
 
-// waiting writes n waiting intents of this size to the store.
+// waiting writes n waiting intents of the given size to the store.
 func (r *rig) waiting(principal string, n, size int) {
 	r.t.Helper()
 	sealed := make([]byte, size)
@@ -69,7 +69,7 @@ func TestWaitingLimit(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ n, size int }{
 		"many":  {maxWaiting - 1, 1},
-		"large": {64, maxWaitingBytes/64 - 16}, // small enough to insert on a busy machine
+		"large": {64, maxWaitingBytes/64 - 16}, // small enough for a busy machine to insert
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, place, dir string) {

@@ -178,7 +178,7 @@ func (q *Queue) conclude(id string, result call.Result, err error) error {
 	others := q.shared != nil && q.store.Journal.HandedOver() == nil
 	if State(is) == Queued &&
 		(stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
-		return nil // the intent stays queued for another worker
+		return nil // the intent stays queued, so that another worker can run it
 	}
 	return q.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
@@ -237,7 +237,7 @@ type turnQueue struct {
 type waiter struct {
 	level int64
 	since time.Time
-	turn  chan struct{} // closed when the waiter has its turn
+	turn  chan struct{} // closed when the waiter gets its turn
 }
 
 // wait waits until the caller gets a turn or ctx is canceled. The caller must call the returned function at the end of
@@ -262,7 +262,7 @@ func (t *turnQueue) wait(ctx context.Context, level int64, since time.Time) (don
 		t.waiting = slices.Delete(t.waiting, at, at+1)
 		return nil, ctx.Err()
 	}
-	t.free++ // the waiter got its turn just when ctx was canceled
+	t.free++ // the waiter got its turn at the moment when ctx was canceled
 	t.assign()
 	return nil, ctx.Err()
 }

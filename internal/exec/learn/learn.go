@@ -21,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 )
 
-// maxUses is the maximum number of different uses that are kept for one server, and maxBytes the maximum length of all
+// maxUses is the maximum number of different uses that are kept for one server. maxBytes is the maximum total length of
 // their paths. A node program opens some thousand files.
 const (
 	maxUses  = 1 << 16
@@ -36,9 +36,9 @@ type Recorder struct {
 
 // record is what one server tried to use.
 type record struct {
-	uses  map[agent.Right]bool // for each use, whether the sandbox had the file
-	bytes int                  // the length of all paths and hosts
-	full  bool                 // the server used more than the recorder keeps
+	uses  map[agent.Right]bool // maps each use to whether the sandbox had the file
+	bytes int                  // the total length of all paths and hosts
+	full  bool                 // set if the server used more than the recorder keeps
 }
 
 // Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
@@ -149,7 +149,7 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 // searchPath lists the folders in which programs look for other programs.
 var searchPath = []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// inPath returns the real path of a program in one of the folders of searchPath.
+// inPath returns the real path of a program that is in one of the folders of searchPath.
 func inPath(path string) (program string, ok bool) {
 	if !slices.Contains(searchPath, filepath.Dir(path)) || !executable(path) {
 		return "", false
@@ -157,7 +157,7 @@ func inPath(path string) (program string, ok bool) {
 	return realFolder(path), true
 }
 
-// realFolder returns a path without links in its folder: /usr/bin/sh for /bin/sh.
+// realFolder returns a path with the links in its folder resolved, such as /usr/bin/sh for /bin/sh.
 func realFolder(path string) string {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && filepath.IsAbs(path) {
 		return filepath.Join(dir, filepath.Base(path))
@@ -188,7 +188,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	use.What = ""
 	if rel, err := filepath.Rel(sandbox.Home, path); err == nil && filepath.IsLocal(rel) {
 		if use.Kind == agent.CanWrite {
-			return use // the private home is for writing
+			return use // the private home exists for writing
 		}
 		path = filepath.Join(home, rel)
 	} else if slices.ContainsFunc(ownVersions, func(dir string) bool { return sandbox.Inside(path, dir) }) {
@@ -197,7 +197,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	if _, err := os.Stat(path); err == nil {
 		use.What = path
 	} else if parent := filepath.Dir(path); use.Kind == agent.CanWrite && isFolder(parent) {
-		use.What = parent // the server tries to create the file
+		use.What = parent // the server tries to create a file that does not exist
 	}
 	if toolserver.TooWide(use.What) {
 		use.What = ""

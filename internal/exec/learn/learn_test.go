@@ -51,12 +51,12 @@ func TestPropose(t *testing.T) {
 		{"a missing file", []use{{read(at("data/one")), false}}, nil, agent.Access{read(at("data/one"))}},
 		{"a visible file", []use{{read(at("data/one")), true}}, nil, nil},
 		{"an allowed file", []use{{read(at("data/one")), false}}, agent.Access{read(at("data"))}, nil},
-		{"no such file", []use{{read(at("data/two")), false}}, nil, nil},
-		{"a file in its home", []use{{read(sandbox.Home + "/.rc"), false}}, nil, agent.Access{read(at(".rc"))}},
-		{"writing in its home", []use{{write(sandbox.Home + "/.cache/y"), false}}, nil, nil},
+		{"a file that does not exist", []use{{read(at("data/two")), false}}, nil, nil},
+		{"reading a file in the server's home", []use{{read(sandbox.Home + "/.rc"), false}}, nil, agent.Access{read(at(".rc"))}},
+		{"writing in the server's home", []use{{write(sandbox.Home + "/.cache/y"), false}}, nil, nil},
 		{"writing a file", []use{{write(at("data/one")), true}}, nil, agent.Access{write(at("data"))}},
 		{"a new file", []use{{write(at("data/two")), false}}, nil, agent.Access{write(at("data"))}},
-		{"writing where it reads", []use{{write(at("data/one")), true}}, agent.Access{read(at("data"))}, agent.Access{write(at("data"))}},
+		{"writing to a file that the server may read", []use{{write(at("data/one")), true}}, agent.Access{read(at("data"))}, agent.Access{write(at("data"))}},
 		{
 			"many files", []use{
 				{read(at("many/1")), false},
@@ -66,17 +66,17 @@ func TestPropose(t *testing.T) {
 			}, nil, agent.Access{read(at("many"))},
 		},
 		{"files and their folder", []use{{read(at("many/1")), false}, {read(at("many")), false}}, nil, agent.Access{read(at("many"))}},
-		{"looking on the way to a file", []use{{look(at("many")), false}, {read(at("many/1")), false}}, nil, agent.Access{read(at("many/1"))}},
+		{"looking at the folders above a file", []use{{look(at("many")), false}, {read(at("many/1")), false}}, nil, agent.Access{read(at("many/1"))}},
 		{"only looking", []use{{look(at("many")), false}}, nil, agent.Access{read(at("many"))}},
 		{"the whole home", []use{{read(home), false}, {write(at("new")), false}}, nil, nil},
 		{"ambit's files", []use{{read(at("ambit/keys/root")), false}}, nil, nil},
 		{"the kernel's files", []use{{read("/proc/1/environ"), false}, {read("/sys/power/state"), false}}, nil, nil},
 		{"a program", []use{{execute(at("bin/tool")), false}, {execute("tool"), false}}, nil, agent.Access{execute(at("bin/tool"))}},
 		{"no program", []use{{execute(at("bin/none")), false}, {execute(at("bin")), false}}, nil, nil},
-		{"a program in its home", []use{{execute(sandbox.Home + "/bin/tool"), false}}, nil, agent.Access{execute(at("bin/tool"))}},
+		{"a program in the server's home", []use{{execute(sandbox.Home + "/bin/tool"), false}}, nil, agent.Access{execute(at("bin/tool"))}},
 		{"a program that a shell looks for", []use{{look("/bin/true"), false}, {look("/usr/local/bin/true"), false}}, agent.Access{execute("/bin/sh")}, agent.Access{execute("/usr/bin/true")}},
 		{"a program that a server without programs looks for", []use{{look("/bin/true"), false}}, nil, nil},
-		{"a program that was allowed by another name", []use{{execute("/usr/bin/sh"), false}}, agent.Access{execute("/bin/sh")}, nil},
+		{"a program that was allowed under another name", []use{{execute("/usr/bin/sh"), false}}, agent.Access{execute("/bin/sh")}, nil},
 		{"any program", []use{{execute(at("bin/tool")), false}}, agent.Access{execute(agent.Any)}, nil},
 		{"a host", []use{{connect("a.test:443", false), false}}, nil, agent.Access{connect("a.test:443", false)}},
 		{"a private host", []use{{connect("localhost:5432", true), false}}, agent.Access{connect(agent.Any, false)}, agent.Access{connect("localhost:5432", true)}},
@@ -103,7 +103,7 @@ func TestRecordedBytesAreBounded(t *testing.T) {
 		r.Use("s", read(long+strconv.Itoa(i)), no)
 	}
 	if n, complete := r.Used("s"); complete || n > maxBytes/len(long) {
-		t.Errorf("got %d uses, complete %t", n, complete)
+		t.Errorf("the recorder has %d uses, complete %t", n, complete)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestRecorderIsBounded(t *testing.T) {
 		r.Use("s", read("/"+strconv.Itoa(i)), no)
 	}
 	if _, complete := r.Used("s"); !complete {
-		t.Fatalf("incomplete after %d uses", maxUses)
+		t.Fatalf("the record is incomplete after %d uses", maxUses)
 	}
 	r.Use("s", read("/one-more"), no)
 	r.Use("s", read("/1"), func() bool { return true })

@@ -30,13 +30,14 @@ import (
 	ambithome "github.com/ambit-run/ambit/internal/store/home"
 )
 
-// work is a server and the calls that it gets.
+// work is a server together with the calls to make to it.
 type work struct {
 	name  string
 	argv  []string
 	env   []string
 	calls []toolCall
-	// access is what the server has from the beginning. The package of an npm server is visible to it.
+	// access contains the rights that the server has from the beginning. The package of an npm server is always visible
+	// to the server.
 	access agent.Access
 	tools  []string
 }
@@ -46,8 +47,8 @@ type toolCall struct {
 	arguments string
 }
 
-// TestFindsWhatStraceFinds runs the same work without a sandbox under strace, and in the sandbox with the recorder. The
-// recorder must find the same files. Then the proposals must let the work pass.
+// TestFindsWhatStraceFinds runs the same work twice: without a sandbox under strace, and in the sandbox with the
+// recorder. The recorder must find the same files. With the proposed rights, the work must succeed.
 func TestFindsWhatStraceFinds(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -86,7 +87,7 @@ func TestFindsWhatStraceFinds(t *testing.T) {
 				access = access.With(proposed)
 			}
 			took := timed(t, w, access)
-			t.Logf("without the recorder %v, with it %v, ratio %.2f", took[0], took[1], float64(took[1])/float64(took[0]))
+			t.Logf("the work takes %v without the recorder and %v with it, ratio %.2f", took[0], took[1], float64(took[1])/float64(took[0]))
 			times[0], times[1] = times[0]+took[0], times[1]+took[1]
 			n, lines := 0, 0
 			for _, path := range slices.Sorted(maps.Keys(wanted)) {
@@ -103,7 +104,7 @@ func TestFindsWhatStraceFinds(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("all servers: %d of %d (%.2f %%); %.2f of the time without the recorder",
+	t.Logf("all servers: the recorder found %d of %d files (%.2f %%); the work took %.2f times as long as without the recorder",
 		found, all, 100*float64(found)/float64(max(all, 1)), float64(times[1])/float64(times[0]))
 }
 
@@ -124,7 +125,7 @@ func timed(t *testing.T, w work, access agent.Access) (p50 [2]time.Duration) {
 	return p50
 }
 
-// systemPath is the PATH of a sandbox. With another PATH, the servers could be other programs.
+// systemPath is the PATH of a sandbox. With another PATH, the work could start other programs.
 const systemPath = "/usr/local/bin:/usr/bin:/bin"
 
 func ownerHome(t *testing.T) string {
@@ -373,9 +374,9 @@ func traced(t *testing.T, strace string, w work) (used map[string]bool, tools []
 
 var (
 	traceLine = regexp.MustCompile(`^(\d+) +(\w+)\((.*)$`)
-	// pathArgument is a path, after the descriptor of its folder if there is one.
+	// pathArgument matches a path. A descriptor of the path's folder can precede it.
 	pathArgument = regexp.MustCompile(`(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"((?:[^"\\]|\\.)*)"`)
-	random       = regexp.MustCompile(`[0-9a-f]{32}`) // part of a temporary file's name
+	random       = regexp.MustCompile(`[0-9a-f]{32}`) // the random part of a temporary file's name
 	address      = regexp.MustCompile(`sin_port=htons\((\d+)\), sin_addr=inet_addr\("127\.0\.0\.1"\)`)
 )
 
@@ -386,7 +387,7 @@ func parseTrace(text, dir string) map[string]bool {
 	for line := range strings.Lines(text) {
 		m := traceLine.FindStringSubmatch(strings.TrimSpace(line))
 		if m == nil {
-			continue // the end of a call that was interrupted
+			continue // the end of a system call that was interrupted in the output
 		}
 		pid, name, arguments := m[1], m[2], m[3]
 		if name == "connect" {
@@ -398,11 +399,11 @@ func parseTrace(text, dir string) map[string]bool {
 		paths := pathArgument.FindAllStringSubmatch(arguments, -1)
 		switch name {
 		case "execve":
-			paths = paths[:min(1, len(paths))] // the others are the program's arguments
+			paths = paths[:min(1, len(paths))] // the other strings are the program's arguments
 		case "symlink", "symlinkat":
-			paths = paths[min(1, len(paths)):] // the first is the text of the link
+			paths = paths[min(1, len(paths)):] // the first string is the target of the link
 		case "readlink", "readlinkat":
-			paths = paths[:min(1, len(paths))] // the second is the text of the link
+			paths = paths[:min(1, len(paths))] // the second string is the target of the link
 		case "getcwd", "statfs":
 			continue
 		}
@@ -433,7 +434,7 @@ func parseTrace(text, dir string) map[string]bool {
 	return used
 }
 
-// inSystem reports whether a path is in a folder of the system, or is one of the folders above everything.
+// inSystem reports whether a path is in a folder of the system, or is one of the folders that contain all others.
 func inSystem(path string) bool {
 	return path == "/" || slices.ContainsFunc(append([]string{"/etc", "/usr", "/var/lib"}, ownVersions...), func(dir string) bool {
 		return sandbox.Inside(path, dir)

@@ -337,7 +337,7 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 	}
 	store, want := pack.Store{Dir: l.Servers.Home.Packages()}, pack.Want{Scripts: l.Scripts}
 	if f != nil {
-		want.Digest = f.Recipe.Digest // the digest of the version that was just chosen
+		want.Digest = f.Recipe.Digest // use the digest of the version that was just chosen
 	} else if l.Update {
 		ref.Version = ""
 	} else if !s.Placeholder {
@@ -350,7 +350,7 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 		}
 	}
 	if l.Partial && s.Placeholder && len(want.Scripts) == 0 {
-		return store.FetchOnce(ctx, ref, progress) // as verify does, so that a second import downloads nothing
+		return store.FetchOnce(ctx, ref, progress) // verify does the same, so that a second import downloads nothing
 	}
 	return store.Fetch(ctx, ref, want, progress)
 }

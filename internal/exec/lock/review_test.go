@@ -39,7 +39,7 @@ func TestRelocked(t *testing.T) {
 	}
 	const evil = `{"evil":{}}`
 	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
-	// at returns the agent in a new folder. The folder contains a lock unless servers is nil.
+	// at returns the agent in a new folder. Unless servers is nil, the folder contains a lock with these servers.
 	at := func(servers map[string]*pack.LockedServer) *manifest.Manifest {
 		folder := t.TempDir()
 		m, err := manifest.Load(filepath.Join("..", "..", "..", "agents", "default.json"), manifest.Options{})
@@ -78,22 +78,22 @@ func TestRelocked(t *testing.T) {
 		was, now *manifest.Manifest
 		want     string
 	}{
-		"the same":                               {at(one(nil)), at(one(nil)), ""},
-		"first lock":                             {at(nil), at(one(nil)), ""},
-		"first dependencies":                     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock decides which dependencies are installed for server "fs"`},
-		"first dependencies of another platform": {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
-		"first scripts":                          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and lets the install scripts of "evil" run`},
-		"never locked":                           {at(nil), at(nil), ""},
-		"no longer locked":                       {at(one(nil)), at(nil), "the installed agent has a lock file, but the new version has none"},
-		"was damaged":                            {damaged, at(one(nil)), "the lock of the installed agent cannot be read"},
-		"a removed tool":                         {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
-		"another description":                    {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed from "Reads." to "Sends."`},
-		"another package":                        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed from "1" to "2"`},
-		"another server":                         {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
-		"other arguments":                        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed from {"version":"1"`},
-		"other dependencies":                     {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
-		"dependencies from the lock":             {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now decides which dependencies of server "fs" are installed`},
-		"locked on another platform too":         {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
+		"the same":           {at(one(nil)), at(one(nil)), ""},
+		"first lock":         {at(nil), at(one(nil)), ""},
+		"first dependencies": {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock decides which dependencies are installed for server "fs"`},
+		"the first dependencies for another platform": {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
+		"first scripts":                  {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and lets the install scripts of "evil" run`},
+		"never locked":                   {at(nil), at(nil), ""},
+		"the new version has no lock":    {at(one(nil)), at(nil), "the installed agent has a lock file, but the new version has none"},
+		"was damaged":                    {damaged, at(one(nil)), "the lock of the installed agent cannot be read"},
+		"a removed tool":                 {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
+		"another description":            {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed from "Reads." to "Sends."`},
+		"another package":                {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed from "1" to "2"`},
+		"another server":                 {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
+		"other arguments":                {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed from {"version":"1"`},
+		"other dependencies":             {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
+		"dependencies from the lock":     {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now decides which dependencies of server "fs" are installed`},
+		"locked on another platform too": {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
 		got, err := Relocked(tt.was, tt.now)
 		if err != nil {

@@ -178,7 +178,7 @@ func (l *Locking) addTools(
 			return nil, err
 		}
 		if _, err := l.pinnedAgent(with, true); err != nil {
-			continue // the server stays refused
+			continue // leave the server refused
 		}
 		text, l.added[p.Alias], l.classified[p.Alias] = with, proposed, p.Tools
 		classes = append(classes, found...)

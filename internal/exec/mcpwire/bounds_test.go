@@ -36,7 +36,7 @@ func TestNoise(t *testing.T) {
 	})
 }
 
-// TestSentences checks that errors name the fix, and that they quote and shorten the server's text.
+// TestSentences checks that the messages of errors name the fix, and that they quote and shorten text from the server.
 func TestSentences(t *testing.T) {
 	evil := "\x1b[2J\u202e" + strings.Repeat("x", 1000)
 	for _, err := range []error{
@@ -92,7 +92,7 @@ func TestHundredMegabyteLine(t *testing.T) {
 			t.Errorf("error = %v, want a TooLargeError with a limit of 4 MiB", err)
 		}
 		if used := after.TotalAlloc - before.TotalAlloc; used > 40<<20 { // the buffer grows in steps
-			t.Errorf("%d bytes allocated for a limit of 4 MiB", used)
+			t.Errorf("the client allocated %d bytes with a limit of 4 MiB", used)
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestBacklog(t *testing.T) {
 func TestBacklogDrains(t *testing.T) {
 	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
 	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {
-		time.Sleep(10 * time.Second) // fake time: by then every call is waiting
+		time.Sleep(10 * time.Second) // in fake time, every call is waiting by then
 		for m := f.recv(); m.line != ""; m = f.recv() {
 			f.answer(m, `{"size":`+fmt.Sprint(len(m.line))+`}`)
 		}

@@ -31,7 +31,7 @@ func (c *Conn) Call(ctx context.Context, method string, params jsontext.Value) (
 // Request is any request other than a tool call.
 type Request struct {
 	Method string
-	Params jsontext.Value // an object, or nil
+	Params jsontext.Value // a JSON object, or nil
 
 	// Capabilities overrides the connection's capabilities for this request. It is used only in revision 2026-07-28.
 	Capabilities jsontext.Value
@@ -108,7 +108,7 @@ func nameOf(method string, params []byte) string {
 // ToolCall is a request to call a tool. The JSON values are sent unchanged.
 type ToolCall struct {
 	Name      string
-	Arguments jsontext.Value // an object, or nil
+	Arguments jsontext.Value // a JSON object, or nil
 
 	// Meta is the _meta object, or nil. The connection overwrites the protocol version, the client info and the
 	// capabilities in it.
@@ -234,7 +234,7 @@ func appendHead(b []byte, id int64, method string) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // invalid UTF-8 becomes U+FFFD
+	b, _ = jsontext.AppendQuote(b, s) // json.Marshal replaces invalid UTF-8 with U+FFFD
 	return b
 }
 

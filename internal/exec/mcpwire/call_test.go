@@ -225,19 +225,19 @@ func TestListToolsBounds(t *testing.T) {
 		page func(i int) string
 		want string
 	}{
-		"a cycle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "repeats a page"},
-		"no end":           {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
-		"no end, large":    {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
-		"no list":          {func(int) string { return `{}` }, "no list"},
-		"no object":        {func(int) string { return `[]` }, "not an object"},
-		"no name":          {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
-		"two names":        {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
-		"a number as name": {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
-		"half a character": {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
-		"null":             {func(int) string { return `{"tools":[null]}` }, "not an object"},
-		"two lists":        {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
-		"input required":   {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
-		"a cursor object":  {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},
+		"a cycle":                 {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "repeats a page"},
+		"no end":                  {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
+		"large pages without end": {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
+		"no list":                 {func(int) string { return `{}` }, "no list"},
+		"no object":               {func(int) string { return `[]` }, "not an object"},
+		"no name":                 {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
+		"two names":               {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
+		"a number as name":        {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
+		"half a character":        {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
+		"null":                    {func(int) string { return `{"tools":[null]}` }, "not an object"},
+		"two lists":               {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
+		"input required":          {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
+		"a cursor object":         {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {

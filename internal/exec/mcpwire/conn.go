@@ -102,8 +102,8 @@ type outgoing struct {
 	version   string // the protocol revision; empty for initialize
 	name      string // the name of the requested tool or prompt, or the URI of the resource
 	headers   []header
-	quiet     bool // do not tell the server if the caller stops waiting
-	droppable bool // drop the message if the queue is full
+	quiet     bool // the server is not told if the caller stops waiting
+	droppable bool // the message is dropped if the queue is full
 }
 
 type header struct{ name, value string }
@@ -115,7 +115,7 @@ type Conn struct {
 	opts      Options
 	ownMeta   []byte // the _meta members of every modern request
 
-	ctx    context.Context // ends with the connection
+	ctx    context.Context // a context that ends with the connection
 	cancel context.CancelFunc
 
 	ids      atomic.Int64
@@ -349,8 +349,8 @@ func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error 
 // A stream number identifies the stream on which a message arrived. A positive number is the id of the call to which
 // the stream belongs.
 const (
-	sharedStream = 0  // one stream for all messages
-	sideStream   = -1 // a stream without answers to calls
+	sharedStream = 0  // the single stream that carries all messages
+	sideStream   = -1 // a stream that never carries answers to calls
 )
 
 // deliver handles a message or a batch of messages from the transport. If owned is true, the connection can keep the

@@ -105,7 +105,7 @@ func (e *HTTPError) Error() string {
 // Unwrap returns the JSON-RPC error in the body, or nil.
 func (e *HTTPError) Unwrap() error {
 	if e.RPC == nil {
-		return nil // as an error interface, a nil *RPCError would not be nil
+		return nil // a nil *RPCError in the error interface would not be nil
 	}
 	return e.RPC
 }

@@ -192,7 +192,7 @@ func wantError(t *testing.T, err error, targets ...any) {
 	}
 }
 
-// diary records what callbacks write to it.
+// diary records the texts that callbacks add to it.
 type diary struct {
 	mu      sync.Mutex
 	entries []string
@@ -227,7 +227,7 @@ func noLeaks(t *testing.T) {
 				return
 			}
 			runtime.Gosched()
-			time.Sleep(time.Millisecond) // poll until the deadline
+			time.Sleep(time.Millisecond) // poll until the deadline, because the goroutines may take a moment to end
 		}
 	})
 }

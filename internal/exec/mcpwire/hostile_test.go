@@ -22,9 +22,9 @@ func TestHostile(t *testing.T) {
 		name    string
 		options Options
 		server  func(*fake)
-		want    string // the result; empty for an error
+		want    string // the expected result; empty for an error
 		errors  []any
-		fails   bool // whether the connection must have ended afterwards
+		fails   bool // whether the connection must have ended after the call
 		stats   Stats
 	}{
 		{
@@ -43,12 +43,12 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, io.EOF}, fails: true,
 		},
 		{
-			name:   "closes only its input", // the client notices when it cancels the call
+			name:   "closes only its input", // the client notices this when it cancels the call
 			server: legacy(func(f *fake) { f.recv(); f.r.Close() }),
 			errors: []any{context.DeadlineExceeded}, fails: true,
 		},
 		{
-			name: "answers in half a line and exits",
+			name: "exits in the middle of its answer",
 			server: legacy(func(f *fake) {
 				m := f.recv()
 				fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"resu`, m.ID)
@@ -57,7 +57,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
 		},
 		{
-			name: "answers without a last line end and exits",
+			name: "exits after an answer without a line end",
 			server: legacy(func(f *fake) {
 				m := f.recv()
 				fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
@@ -131,7 +131,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
 		},
 		{
-			name:    "sends a line beyond the limit",
+			name:    "sends a line that exceeds the limit",
 			options: Options{MaxMessage: 1 << 20},
 			server: legacy(func(f *fake) {
 				m := f.recv()
@@ -149,7 +149,7 @@ func TestHostile(t *testing.T) {
 			want: `{"a":1}`,
 		},
 		{
-			name: "answers with a result twice",
+			name: "answers with two results in one message",
 			server: legacy(func(f *fake) {
 				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"a":1},"resul\u0074":{"a":2}}`, f.recv().ID))
 				f.idle()
@@ -246,7 +246,7 @@ func TestHostile(t *testing.T) {
 				wantError(t, err, tc.errors...)
 				synctest.Wait()
 				if failed := c.Err() != nil; failed != tc.fails {
-					t.Errorf("connection error = %v, want an error: %v", c.Err(), tc.fails)
+					t.Errorf("the error of the connection is %v, want an error: %v", c.Err(), tc.fails)
 				}
 				if tc.fails {
 					_, err := callTool(t, c, "tool", `{}`)

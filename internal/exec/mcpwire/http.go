@@ -230,7 +230,7 @@ func (t *httpTransport) authorized(
 		case !again:
 			return resp, session, nil
 		}
-		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBody)) // to use the connection again
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBody)) // so that the connection can be reused
 		resp.Body.Close()
 	}
 }

@@ -150,14 +150,14 @@ func TestHTTPAnswers(t *testing.T) {
 			errors: []any{io.ErrUnexpectedEOF},
 		},
 		{
-			name: "nothing at all",
+			name: "an empty response",
 			answer: func(http.ResponseWriter, *http.Request, message) {
 				panic(http.ErrAbortHandler)
 			},
 			errors: []any{io.EOF},
 		},
 		{
-			name: "too much, announced", limit: 1000,
+			name: "a Content-Length that exceeds the limit", limit: 1000,
 			answer: func(w http.ResponseWriter, _ *http.Request, m message) {
 				w.Header().Set("Content-Type", "application/json")
 				w.Header().Set("Content-Length", "1001")
@@ -166,7 +166,7 @@ func TestHTTPAnswers(t *testing.T) {
 			errors: []any{new(*TooLargeError)},
 		},
 		{
-			name: "too much, in pieces", limit: 1 << 20,
+			name: "too much JSON, in pieces", limit: 1 << 20,
 			answer: func(w http.ResponseWriter, r *http.Request, m message) {
 				w.Header().Set("Content-Type", "application/json")
 				for r.Context().Err() == nil {
@@ -187,7 +187,7 @@ func TestHTTPAnswers(t *testing.T) {
 			errors: []any{new(*TooLargeError)},
 		},
 		{
-			name: "too much in many lines of one event", limit: 1 << 20,
+			name: "too much data in many lines of one event", limit: 1 << 20,
 			answer: func(w http.ResponseWriter, r *http.Request, m message) {
 				say := stream(w)
 				for r.Context().Err() == nil {

@@ -67,8 +67,8 @@ type webConn struct {
 	net.Conn
 	pool  *pool
 	read  *bufio.Reader
-	since time.Time // when the connection became idle
-	used  bool      // the connection has served a request
+	since time.Time // the time when the connection became idle
+	used  bool      // set if the connection has already served a request
 
 	aborted atomic.Bool // abort was called
 }
@@ -327,7 +327,7 @@ func (c *webConn) frame(resp *http.Response, stop func() bool, reusable bool) er
 		}
 		resp.ContentLength, b.left, b.body = int64(n), int64(n), io.LimitReader(c.read, int64(n))
 	default:
-		b.reusable = false // the body ends with the connection
+		b.reusable = false // the body ends when the server closes the connection
 	}
 	if resp.ContentLength == 0 {
 		b.finish(io.EOF)

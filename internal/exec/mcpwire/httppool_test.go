@@ -87,7 +87,7 @@ func TestPoolReadsAnswers(t *testing.T) {
 	long := strings.Repeat("x", 9000)
 	for _, tc := range []struct {
 		name, answer, want string
-		again              bool // whether the connection is reused
+		again              bool // whether the connection must be reused
 	}{
 		{"with a length", okAnswer, "200 ok", true},
 		{"without a body", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", "202 ", true},
@@ -95,10 +95,10 @@ func TestPoolReadsAnswers(t *testing.T) {
 		{"in chunks, with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\nDigest: none\r\n\r\n", "200 ok", true},
 		{"after informational responses", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true},
 		{"with a long head", "HTTP/1.1 200 OK\r\nX-Long: " + long + "\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
-		{"with bare line ends", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "200 ok", true},
-		{"with its length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
+		{"with line ends without CR", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "200 ok", true},
+		{"with two Content-Length headers", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
 		{"with Connection: close", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false},
-		{"of an HTTP/1.0 server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
+		{"from an HTTP/1.0 server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
 		{"followed by more data", okAnswer + "HTTP/1.1 200 OK\r\n", "200 ok", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestPoolReadsAnswers(t *testing.T) {
 				}
 			}
 			if n := p.conns.Load(); (n == 1) != tc.again {
-				t.Errorf("%d connections for 3 requests, want reuse: %v", n, tc.again)
+				t.Errorf("the client used %d connections for 3 requests, want reuse: %v", n, tc.again)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestPoolRefusesAnswers(t *testing.T) {
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok"},
 		{"an unknown encoding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok"},
 		{"two encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		{"heads without end", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100)},
+		{"an endless series of heads", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100)},
 		{"a head without end", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n"},
 		{"a head that breaks off", "HTTP/1.1 200 OK\r\nX: y"},
 		{"a body that breaks off", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok"},
@@ -200,7 +200,7 @@ func TestPoolDiscardsTouchedConnections(t *testing.T) {
 			}
 			c, _ := p.resting()
 			touch(<-served)
-			eventually(t, "the change of the idle connection", func() bool { return !isQuiet(c.Conn) })
+			eventually(t, "the server changes the idle connection", func() bool { return !isQuiet(c.Conn) })
 			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
 				t.Error(said, err)
 			}
@@ -313,7 +313,7 @@ func TestPoolRejectsInvalidHeaders(t *testing.T) {
 func TestPoolAbortsCanceledRequests(t *testing.T) {
 	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
 		readRequest(r)
-		io.Copy(io.Discard, r) // until the client closes the connection
+		io.Copy(io.Discard, r) // wait until the client closes the connection
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error, 1)

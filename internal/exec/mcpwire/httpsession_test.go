@@ -46,7 +46,7 @@ func TestHTTPSessionLost(t *testing.T) {
 			if asked.Add(1) == calls {
 				close(together)
 			}
-			await(r, together) // no answer before all requests have arrived
+			await(r, together) // the server answers only after all requests have arrived
 			http.Error(w, "session not found", http.StatusNotFound)
 		case "s2":
 			answerJSON(w, m, `{}`)
@@ -77,7 +77,7 @@ func TestHTTPSessionLost(t *testing.T) {
 func TestHTTPSessionLostForGood(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		sends int // how many requests are sent before sending begins to fail; 0 means that sending never fails
+		sends int // how many requests are sent before sending fails; 0 means that sending never fails
 		log   []string
 	}{
 		{"forgotten again", 0, []string{"initialize ", "notifications/initialized s2", "tools/call s2"}},
@@ -193,7 +193,7 @@ func TestHTTPNegotiate(t *testing.T) {
 			errors:  []any{new(*MalformedError)}, log: 1,
 		},
 		{
-			name: "a server from the future",
+			name: "a server with an unknown future revision",
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusBadRequest)
 				io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"x","data":{"supported":["2031-01-01"]}}}`)

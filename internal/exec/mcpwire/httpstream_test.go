@@ -109,7 +109,7 @@ func TestHTTPCancel(t *testing.T) {
 			go func() { <-arrived; cancel() }()
 			_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
 			wantError(t, err, context.Canceled)
-			<-gone // the server sees the stream close
+			<-gone // wait until the server sees that the stream is closed
 			sentCancelled := func() bool {
 				s.log.mu.Lock()
 				defer s.log.mu.Unlock()
@@ -250,7 +250,7 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, want)
 		}
 	}
-	<-gone // the old stream is closed
+	<-gone // wait until the old stream is closed
 }
 
 // TestHTTPListenWithoutStream checks that the client does not treat status 404 for GET as a lost session. Otherwise
@@ -262,7 +262,7 @@ func TestHTTPListenWithoutStream(t *testing.T) {
 	s.get = http.NotFound
 	s.call = func(w http.ResponseWriter, _ *http.Request, m message) { answerJSON(w, m, `{}`) }
 	c := s.connect(Options{Legacy: true, OnNotification: func(Notification) {}}, HTTPOptions{})
-	negotiate(t, c) // returns when the listener has ended
+	negotiate(t, c) // the reader returns when the listener has ended
 	mustCall(t, c, "tool", `{}`, `{}`)
 	s.log.want(t, "initialize ", "notifications/initialized s1", "GET s1", "tools/call s1")
 }

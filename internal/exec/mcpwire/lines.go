@@ -64,7 +64,7 @@ type eventReader struct {
 	limit  int           // the maximum size of an event's data in bytes
 	lastID string        // the id of the last event, for resuming the stream
 	retry  time.Duration // how long the server asks clients to wait before they resume
-	begun  bool          // the first line was read
+	begun  bool          // set after the first line was read
 }
 
 // maxEventID is the maximum length of an event id. The client sends the id back in a header.

@@ -29,14 +29,14 @@ func TestLines(t *testing.T) {
 		{name: "at the limit", input: "12345\n12345\n", limit: 5, want: []string{"12345", "12345"}},
 		{name: "beyond the limit", input: "1\n123456\n", limit: 5, want: []string{"1"}, large: true},
 		{name: "beyond the limit without end", input: "1\n123456", limit: 5, want: []string{"1"}, large: true},
-		{name: "long beyond the limit", input: long + long, limit: len(long), large: true},
+		{name: "far beyond the limit", input: long + long, limit: len(long), large: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for name, reader := range map[string]io.Reader{
-				"at once":      strings.NewReader(tc.input),
-				"byte by byte": iotest.OneByteReader(strings.NewReader(tc.input)),
-				"in halves":    iotest.HalfReader(strings.NewReader(tc.input)),
-				"with its end": iotest.DataErrReader(strings.NewReader(tc.input)),
+				"at once":                  strings.NewReader(tc.input),
+				"byte by byte":             iotest.OneByteReader(strings.NewReader(tc.input)),
+				"in halves":                iotest.HalfReader(strings.NewReader(tc.input)),
+				"a line with its line end": iotest.DataErrReader(strings.NewReader(tc.input)),
 			} {
 				limit := tc.limit
 				if limit == 0 {
@@ -61,7 +61,7 @@ func TestLines(t *testing.T) {
 				if !slices.Equal(got, tc.want) {
 					t.Errorf("%s: %d lines, want %d", name, len(got), len(tc.want))
 				}
-				for _, line := range kept { // owned lines must not change
+				for _, line := range kept { // lines that the caller owns must not change
 					if !slices.Contains(tc.want, string(line)) {
 						t.Errorf("%s: a line that the caller owns has changed", name)
 					}
@@ -85,7 +85,7 @@ func TestEvents(t *testing.T) {
 		{name: "more and a large line", input: "data: a\ndata: " + long + "\n\n", want: []string{"a\n" + long}},
 		{name: "several large events", input: strings.Repeat("data: "+long+"\n\n", 3), want: []string{long, long, long}},
 		{name: "too large", input: "data: " + strings.Repeat(long, 20) + "\n\n", large: true},
-		{name: "too large in lines", input: strings.Repeat("data: "+long+"\n", 20) + "\n", large: true},
+		{name: "an event whose lines together are too large", input: strings.Repeat("data: "+long+"\n", 20) + "\n", large: true},
 		{name: "a large comment", input: ":" + long + "\ndata: x\n\n", want: []string{"x"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func referenceEvents(stream []byte) (events []string) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	lines := strings.Split(text, "\n")
 	var name, id, data string
-	for _, line := range lines[:len(lines)-1] { // the last line is incomplete
+	for _, line := range lines[:len(lines)-1] { // the last line has no line end, so it is incomplete
 		if line == "" {
 			if data != "" && data != "\n" {
 				events = append(events, fmt.Sprintf("%q %q %q", name, strings.TrimSuffix(data, "\n"), id))

@@ -106,7 +106,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	}
 	result, err := c.probe(asking)
 	if slices.Contains(supportedVersions(err), modernVersion) {
-		result, err = c.probe(asking) // the server refused the revision, but lists it as supported; ask once more
+		result, err = c.probe(asking) // the server refused the revision but lists it as supported, so ask once more
 	}
 	if err == nil {
 		versions := texts(rawjson.Lookup(result, "supportedVersions"))

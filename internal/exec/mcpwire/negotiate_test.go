@@ -154,7 +154,7 @@ func TestNegotiate(t *testing.T) {
 			errors: []any{new(*VersionError)},
 		},
 		{
-			name: "is from the future",
+			name: "supports only an unknown future revision",
 			server: func(f *fake) {
 				m := f.expect(methodDiscover)
 				f.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":-32022,"message":"x","data":{"supported":["2031-01-01"]}}}`)

@@ -107,7 +107,7 @@ func (c *Conn) cancelledByServer(raw []byte) {
 // serve answers a request from the server.
 func (c *Conn) serve(e envelope) {
 	if s := c.server.Load(); s != nil && s.Modern {
-		c.stray.Add(1) // in revision 2026-07-28, servers send no requests
+		c.stray.Add(1) // in revision 2026-07-28, servers do not send requests
 		return
 	}
 	id := string(e.id)
@@ -189,7 +189,7 @@ func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
 func appendError(b []byte, err error) []byte {
 	e, ok := errors.AsType[*RPCError](err)
 	if !ok {
-		e = &RPCError{Code: -32603, Message: "internal error"} // the cause is not sent to the server
+		e = &RPCError{Code: -32603, Message: "internal error"} // the server does not get the cause of the error
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
 	b = appendString(append(b, `,"message":`...), e.Message)

@@ -41,7 +41,7 @@ func TestProgress(t *testing.T) {
 			}
 		}
 		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-99","progress":1}}`) // stray
-		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // not a token of the client
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // this token did not come from the client
 		f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"log"}}`)
 		for _, m := range all {
 			f.answer(m, `{}`)
@@ -216,7 +216,7 @@ func TestNotifications(t *testing.T) {
 	})
 }
 
-// TestLargeNotifications: a notification that is too large reaches neither its call nor the callback.
+// TestLargeNotifications checks that a notification that is too large reaches neither its call nor the callback.
 func TestLargeNotifications(t *testing.T) {
 	large := strings.Repeat("x", MaxNotification+1)
 	var heard, dropped diary

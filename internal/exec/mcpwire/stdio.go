@@ -30,7 +30,7 @@ type stdioTransport struct {
 	conn *Conn
 
 	mu    sync.Mutex
-	queue []byte // whole lines for the writer
+	queue []byte // complete lines that the writer has not sent yet
 
 	wake  chan struct{} // contains a value if the queue may not be empty
 	space chan struct{} // contains a value if the queue may have space again

@@ -52,7 +52,7 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client has closed the connection
+		return // wait until the client has closed the connection
 	}
 	m := message{line: string(body)}
 	if err := json.Unmarshal(body, &m); err != nil {

@@ -105,7 +105,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 		} `json:"structuredContent"`
 	}
 	if err := json.Unmarshal(o.Result.Raw, &doc); err != nil || doc.Answer.ID == "" {
-		return nil // the result did not come from a program
+		return nil // a program did not produce the result
 	}
 	return p.Memory.put(tx, p.Agent.ID, bound(Record{
 		ID: doc.Answer.ID, Time: p.Memory.now().UnixMilli(), Issuer: c.Principal,

@@ -39,7 +39,7 @@ func in(t *testing.T, db state.DB) *Memory {
 	return New(store.New(db, keys, nil), time.Hour)
 }
 
-// asked returns a call whose caller holds these capabilities.
+// asked returns a call whose caller holds the given capabilities.
 func asked(held ...string) *call.Call { return &call.Call{Principal: "me@local", Held: held} }
 
 func answer(t *testing.T, id, text string, sources ...string) call.Result {
@@ -82,9 +82,9 @@ func TestKept(t *testing.T) {
 	each(t, func(t *testing.T, m *Memory) {
 		keep(t, m, "a@local", asked(Write), answer(t, "1", "one\ntwo", "https://example.com"), nil)
 		keep(t, m, "a@local", asked(Write), answer(t, "2", "again"), nil)
-		keep(t, m, "a@local", asked(Write), answer(t, "2", "repeated with its key"), nil)
+		keep(t, m, "a@local", asked(Write), answer(t, "2", "repeated with its idempotency key"), nil)
 		keep(t, m, "b@local", asked(Write), answer(t, "1", "of another"), nil)
-		// These are not stored.
+		// The answers of the following calls are not stored.
 		keep(t, m, "a@local", asked(Read), answer(t, "3", "without the capability"), nil)
 		keep(t, m, "a@local", asked(Write), answer(t, "4", "refused"), call.Refuse("act", call.ProgramFailed, "x"))
 		keep(t, m, "a@local", asked(Write), call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil)
@@ -189,7 +189,7 @@ func bounds(t *testing.T, m *Memory) {
 	}
 
 	if m.maxRecords != MaxRecords || m.maxBytes != MaxBytes {
-		t.Errorf("the limits are %d records and %d bytes", m.maxRecords, m.maxBytes)
+		t.Errorf("the memory has the limits of %d records and %d bytes", m.maxRecords, m.maxBytes)
 	}
 	// The oldest records are deleted first.
 	m.maxRecords, m.maxBytes = 20, 10*MaxText
@@ -197,7 +197,7 @@ func bounds(t *testing.T, m *Memory) {
 	m.now = func() time.Time { now = now.Add(time.Microsecond); return now }
 	flood(t, m, "a@local", 15, strings.Repeat("x", MaxText))
 	list, err := m.List(t.Context(), "a@local")
-	if err != nil || len(list) != 9 || list[0].ID != "6" { // an encrypted record is a little larger than its text
+	if err != nil || len(list) != 9 || list[0].ID != "6" { // an encrypted record is a few bytes larger than its text
 		t.Errorf("%d records, error %v; want 9, beginning with 6", len(list), err)
 	}
 	flood(t, m, "b@local", 25, "x")

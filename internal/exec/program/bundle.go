@@ -364,7 +364,7 @@ type runCredentials struct {
 	known *secret.Known
 	// echo finds credential values and parts of them in the answers of hosts.
 	echo *secret.Echo
-	// missing contains a refusal for each required credential slot that is empty.
+	// missing maps each required credential slot that is empty to its refusal.
 	missing []*call.Refusal
 }
 
@@ -449,7 +449,7 @@ func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, neste
 	}
 	text, err := json.Marshal(replaceStrings(document, func(value string) string {
 		if len(value) < minSecret {
-			return "" // too short to be found in responses
+			return "" // the value is too short to be found in responses
 		}
 		*nested = append(*nested, secret.Value{Name: slot.Ref, Secret: value})
 		return add(value)

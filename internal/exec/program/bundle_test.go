@@ -150,20 +150,20 @@ func TestWrapResults(t *testing.T) {
 	}
 }
 
-// TestWrapFailures checks the reason in the refusal if the code returns no answer.
+// TestWrapFailures checks the reason in the refusal if the code returns no valid answer.
 func TestWrapFailures(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code   string
 		reason program.Reason
 	}{
-		"it cannot be loaded":     {"export const handler = (", program.NotStarted},
-		"it exports another name": {"export const other = () => 1;", program.NotStarted},
-		"it exports no function":  {"export const handler = 1;", program.NotStarted},
-		"it exits with a code":    {"export const handler = () => process.exit(7);", program.ExitCode},
-		"it exits with code 0":    {"export const handler = () => process.exit(0);", program.NoAnswer},
-		"it never resolves":       {"export const handler = () => new Promise(() => {});", program.ExitCode},
-		"it takes all memory":     {"export const handler = () => { const a = []; for (;;) a.push(Buffer.alloc(1 << 24, 1)); };", program.OOM},
-		"it prints without end":   {"import fs from 'node:fs'; export const handler = () => { for (;;) try { fs.writeSync(1, 'x'.repeat(1 << 20)); } catch {} };", program.TooLarge},
+		"it cannot be loaded":         {"export const handler = (", program.NotStarted},
+		"it exports another name":     {"export const other = () => 1;", program.NotStarted},
+		"it exports no function":      {"export const handler = 1;", program.NotStarted},
+		"it exits with an error code": {"export const handler = () => process.exit(7);", program.ExitCode},
+		"it exits with code 0":        {"export const handler = () => process.exit(0);", program.NoAnswer},
+		"it never resolves":           {"export const handler = () => new Promise(() => {});", program.ExitCode},
+		"it uses all memory":          {"export const handler = () => { const a = []; for (;;) a.push(Buffer.alloc(1 << 24, 1)); };", program.OOM},
+		"it prints without end":       {"import fs from 'node:fs'; export const handler = () => { for (;;) try { fs.writeSync(1, 'x'.repeat(1 << 20)); } catch {} };", program.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newBundleRig(t)
@@ -422,8 +422,7 @@ func TestBundleCredentials(t *testing.T) {
 				return a
 			}
 
-			// The code can reach another host: it gets a placeholder, and only the slot's
-			// host gets the value.
+			// The code can also reach another host. It gets a placeholder, and only the slot's host gets the value.
 			r.doc["allowed_hosts"] = []string{"api.example.com", "other.example.com"}
 			a := ask()
 			if got := a.StructuredContent; strings.Contains(fmt.Sprint(got), token) || !strings.HasPrefix(got.Token, "ambit-placeholder-") {
@@ -439,14 +438,14 @@ func TestBundleCredentials(t *testing.T) {
 				t.Errorf("the echoed header was not redacted: %v", a.StructuredContent.Said)
 			}
 
-			// The code can reach only the slot's host: it gets the value.
+			// The code can reach only the slot's host, so it gets the value.
 			r.doc["allowed_hosts"] = []string{"api.example.com"}
 			a = ask()
 			if a.StructuredContent.Token != token || !strings.Contains(a.StructuredContent.Said["other.example.com"], "failed") {
 				t.Errorf("the code did not get the token, or reached other.example.com: %v", a.StructuredContent.Said)
 			}
 
-			// A parent domain of the slot's host covers more hosts than the slot.
+			// The code can reach a parent domain of the slot's host, which covers more hosts than the slot.
 			r.doc["allowed_hosts"] = []string{"example.com"}
 			if a = ask(); strings.Contains(fmt.Sprint(a.StructuredContent), token) {
 				t.Error("code that can reach the parent domain of the slot's host got the token")

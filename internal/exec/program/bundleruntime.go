@@ -54,7 +54,7 @@ func installed(ctx context.Context, kind string) []interpreter {
 	for _, pattern := range interpreterPatterns[kind] {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // cannot happen, because the patterns are constants
+			continue // the patterns are constants, so this cannot happen
 		}
 		for _, file := range files {
 			real, err := filepath.EvalSymlinks(file)
@@ -69,7 +69,7 @@ func installed(ctx context.Context, kind string) []interpreter {
 		}
 	}
 	slices.SortStableFunc(found, func(a, b interpreter) int { return b.version.Compare(a.version) })
-	if ctx.Err() == nil { // otherwise, the list may be incomplete
+	if ctx.Err() == nil { // if the context has ended, the list may be incomplete
 		interpreters.of[kind] = found
 	}
 	return found

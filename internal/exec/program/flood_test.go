@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// TestFloodOnBothStreams finds a data race only under the race detector. The child process leaves the process group, so
-// it is not killed between its two writes.
+// TestFloodOnBothStreams can find a data race only under the race detector. The child process leaves the process group,
+// so it is not killed between its writes to the two streams.
 func TestFloodOnBothStreams(t *testing.T) {
 	const child = "import os\nif os.fork() == 0:\n os.setsid(); os.write(1, b'long'); os.write(2, b'long')\nelse: os.wait()"
 	out, err := unconfined(t.Context(), sandbox.Spec{

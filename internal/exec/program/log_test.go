@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// A program can write a secret that ambit does not know. The log of a program and of a bundle does not contain it.
+// A program can write a secret that ambit does not know. The log of a program or bundle must not contain it.
 func TestUnknownSecretsAreRedacted(t *testing.T) {
 	token := "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
 	body := "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"

@@ -107,8 +107,7 @@ func (reminder) Lines(context.Context, string) ([]byte, int, error) {
 	return []byte("{\"text\":\"earlier\"}\n"), 0, nil
 }
 
-// TestMemoryIsNotKeptReady checks that a run with an agent's memory does not use a sandbox
-// from the pool.
+// TestMemoryIsNotKeptReady checks that a run with an agent's memory never uses a sandbox from the pool.
 func TestMemoryIsNotKeptReady(t *testing.T) {
 	r := newRig(t)
 	w := newWarm(t)
@@ -144,8 +143,7 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': text}))
 
 var _ program.Memory = reminder{}
 
-// TestTrustIsNotKeptReady checks that a run with its own certificate authority does not use
-// a sandbox from the pool.
+// TestTrustIsNotKeptReady checks that a run with its own certificate authority never uses a sandbox from the pool.
 func TestTrustIsNotKeptReady(t *testing.T) {
 	w := newWarm(t)
 	open := func(change func(*bundleRig)) func() string {

@@ -200,7 +200,7 @@ func notRun(ctx context.Context, err error, setEffect func(*call.Refusal) error)
 	case ctx.Err() != nil:
 		return setEffect(failed(Cancelled, "the call was cancelled and the program was killed"))
 	}
-	return call.Unsent(err) // the sandbox could not be made
+	return call.Unsent(err) // the sandbox could not be created
 }
 
 // exitFailure returns a refusal if the program was killed or exited with a code other than 0. It returns nil if the
@@ -250,7 +250,7 @@ func effectOf(r Reason) call.Effect {
 
 func (b *binding) network() agent.NetworkAccess {
 	if b.options.Unconfined {
-		return agent.NetworkFull // the manifest's setting is not enforced
+		return agent.NetworkFull // this setting of the manifest is not enforced
 	}
 	if b.agent.Resources == nil {
 		return agent.NetworkOff

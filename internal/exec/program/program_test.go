@@ -186,13 +186,13 @@ func TestFailures(t *testing.T) {
 		{"no line", "", program.NoAnswer},
 		{"blank lines", `print("\n\n")`, program.NoAnswer},
 		{"two lines", ok + "\n" + ok, program.TwoAnswers},
-		{"a line of log", "print('starting')\n" + ok, program.TwoAnswers},
+		{"a log line on stdout", "print('starting')\n" + ok, program.TwoAnswers},
 		{"invalid JSON", `print('{"intent_id":')`, program.BadJSON},
 		{"not an object", `print('[]')`, program.BadJSON},
 		{"duplicate keys", `print('{"intent_id":"x","intent_id":"' + i['id'] + '","status":"ok","text":"t"}')`, program.BadJSON},
 		{"invalid UTF-8", `sys.stdout.buffer.write(b'{"intent_id":"' + i['id'].encode() + b'","status":"ok","text":"\xff"}\n')`, program.BadJSON},
 		{"no text", `print(json.dumps({'intent_id': i['id'], 'status': 'ok'}))`, program.BadJSON},
-		{"sources of another kind", `print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': 't', 'sources': 'x'}))`, program.BadJSON},
+		{"sources that are not a list", `print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': 't', 'sources': 'x'}))`, program.BadJSON},
 		{"another intent", `print(json.dumps({'intent_id': 'x', 'status': 'ok', 'text': 't'}))`, program.WrongIntent},
 		{"no intent", `print(json.dumps({'status': 'ok', 'text': 't'}))`, program.WrongIntent},
 		{"no status", `print(json.dumps({'intent_id': i['id'], 'text': 't'}))`, program.BadStatus},
@@ -242,12 +242,12 @@ func TestErrorStatus(t *testing.T) {
 	}
 }
 
-// TestUnusual checks that unusual programs are accepted if they fulfill the contract.
+// TestUnusual checks that an unusual program is accepted if it fulfills the contract.
 func TestUnusual(t *testing.T) {
 	answer := "sys.stdout.write('{\"intent_id\":\"" + intentID + "\",\"status\":\"ok\",\"text\":\"t\",\"more\":1}')\nsys.stdout.flush()\n"
 	for name, code := range map[string]string{
 		"stdin not read, no newline, no sources": answer,
-		"a child lives on":                       answer + "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n",
+		"a child process keeps running":          answer + "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n",
 		"stderr is not UTF-8":                    "sys.stderr.buffer.write(b'\\xff\\xfe')\n" + answer,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestUnusual(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a := structured(t, result); a["text"] != "t" || len(a["sources"].([]any)) != 0 {
-				t.Errorf("the answer is %v, want the text t without sources", a)
+				t.Errorf("the answer is %v, want the text \"t\" without sources", a)
 			}
 		})
 	}
@@ -286,21 +286,21 @@ func TestEntry(t *testing.T) {
 	for _, tt := range []struct {
 		name, manifest, entry, want, home string
 	}{
-		{"in a folder of its own", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
-		{"in a folder of manifests", "x.toml", "src/main.py", "/agent/main.py /agent main.py", ""},
+		{"the manifest has its own folder", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"the folder contains several manifests", "x.toml", "src/main.py", "/agent/main.py /agent main.py", ""},
 		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
-		{"absolute, elsewhere", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
-		{"absolute, elsewhere, of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent far.py", ""},
-		{"out of the folder", "agent.toml", "../x.py", "", ""},
+		{"an absolute path outside the folder", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"an absolute path outside the folder of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent far.py", ""},
+		{"a path that leaves the folder", "agent.toml", "../x.py", "", ""},
 		{"by a link", "agent.toml", "link.py", "", ""},
 		{"a folder", "agent.toml", "src", "", ""},
 		{"a pipe", "agent.toml", "pipe.py", "", ""},
 		{"a device", "agent.toml", "/dev/zero", "", ""},
 		{"a link to a device", "x.toml", "device.py", "", ""},
 		{"not there", "agent.toml", "gone.py", "", ""},
-		{"next to ambit's home", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
+		{"a folder next to ambit's home", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
 		{"a folder that contains ambit's home", "agent.toml", "src/main.py", "", "src"},
-		{"in the folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
+		{"the folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
 		{"an installed agent", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py keys link.py other pipe.py src", ".."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -386,7 +386,7 @@ func TestNetwork(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// This server has a protocol of its own: it speaks first.
+	// This server uses its own protocol and sends the first message.
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -491,7 +491,7 @@ func TestNeverLess(t *testing.T) {
 			t.Errorf("tier %s: error = %v, want isolation_unavailable", tier, err)
 		}
 	}
-	// The manifest's own requirement counts too, whatever the operator chose.
+	// The manifest's own requirement applies too, whatever the operator chose.
 	for _, tt := range []struct {
 		required   agent.Isolation
 		unconfined bool

@@ -44,7 +44,7 @@ func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	}
 	ownGroup(cmd)
 	var out sandbox.Outcome
-	var once sync.Once // stdout and stderr are copied by two goroutines
+	var once sync.Once // stdout and stderr are copied by two goroutines at the same time
 	full := func(which string) func() {
 		return func() { once.Do(func() { out.TooLarge = which; cancel() }) }
 	}
@@ -107,7 +107,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
 		c.onFull()
-		return len(p), nil // no error, so that the pipe is drained until the killed program exits
+		return len(p), nil // report no error, so that the pipe is drained until the killed program exits
 	}
 	return c.to.Write(p)
 }

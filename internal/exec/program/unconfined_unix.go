@@ -31,7 +31,7 @@ func ownGroup(cmd *exec.Cmd) {
 
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if the group is empty
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // Kill fails if the group is empty
 	}
 }
 

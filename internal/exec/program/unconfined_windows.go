@@ -13,7 +13,7 @@ func ownGroup(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
-		_ = cmd.Process.Kill() // fails if the process has exited
+		_ = cmd.Process.Kill() // Kill fails if the process has exited
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// wantUnsent checks that err is a refusal without effect and with this value of Unsent.
+// wantUnsent checks that err is a refusal without effect, and that its field Unsent has the given value.
 func wantUnsent(t *testing.T, err error, unsent bool) {
 	t.Helper()
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Effect != call.NoEffect || r.Unsent != unsent {
@@ -35,7 +35,7 @@ func TestUnsent(t *testing.T) {
 	r.options.Log = func(string) { cancel() }
 	_, err = r.act(ctx)
 	wantUnsent(t, err, false)
-	r.options.Isolation = "none of that name"
+	r.options.Isolation = "a tier that does not exist"
 	_, err = r.act(t.Context())
 	wantUnsent(t, err, true)
 }
@@ -67,7 +67,7 @@ func TestBundleUnsent(t *testing.T) {
 
 	r = newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => 1;")
-	r.options.Isolation = "none of that name"
+	r.options.Isolation = "a tier that does not exist"
 	_, err = r.call(t, `{}`)
 	wantUnsent(t, err, true)
 }

@@ -28,7 +28,7 @@ while True:
     except OSError: pass
 `), word), PIDs: 40, Wall: time.Second})
 	if !out.TimedOut {
-		t.Errorf("the fork bomb did not time out: %+v", out)
+		t.Errorf("the run of the fork bomb did not time out: %+v", out)
 	}
 	if n := holding(word); n != 0 {
 		t.Errorf("%d processes are still running", n)
@@ -159,10 +159,10 @@ print((t.children_user + t.children_system) / (time.monotonic() - begun))
 `)})
 	most := 0.45
 	if strong {
-		most = 0.9 // gVisor measures with its own clock; without a limit, the share would be 2
+		most = 0.9 // gVisor measures with its own clock; the share would be 2 without a limit
 	}
 	if share, err := strconv.ParseFloat(got, 64); err != nil || share > most {
-		t.Errorf("used %s of a core", got)
+		t.Errorf("the program used %s of a core", got)
 	}
 }
 
@@ -190,10 +190,10 @@ func TestDaemonsEnd(t *testing.T) {
 		}
 		out, _ := attempt(t, s)
 		if out.TimedOut == ends {
-			t.Errorf("program exits %t: got %+v", ends, out)
+			t.Errorf("with a program that exits: %t, the run ended with %+v", ends, out)
 		}
 		if n := holding(word); n != 0 {
-			t.Errorf("program exits %t: %d processes are still running", ends, n)
+			t.Errorf("with a program that exits: %t, %d processes are still running", ends, n)
 		}
 	}
 }
@@ -239,8 +239,8 @@ func orphaned(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// TestWatcherKilled: the programs of a killed ambit process end even without the watcher process.
-// The next ambit process removes the cgroups of these programs.
+// TestWatcherKilled checks that the programs of a killed ambit process end even without the watcher process. The next
+// ambit process removes the cgroups of these programs.
 func TestWatcherKilled(t *testing.T) {
 	able(t)
 	cmd := exec.Command(probe())
@@ -277,7 +277,7 @@ func TestWatcherKilled(t *testing.T) {
 		}
 	}
 	if len(groupsOf(pid)) == 0 {
-		t.Error("the killed ambit left no cgroups to remove")
+		t.Error("the killed ambit process left no cgroups to remove, so the test cannot check the removal")
 	}
 	next := exec.CommandContext(t.Context(), probe())
 	next.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=nothing", "PATH=" + os.Getenv("PATH")}
@@ -317,7 +317,7 @@ func TestKilledWhileMaking(t *testing.T) {
 			cmd.Process.Kill()
 			cmd.Wait()
 		}
-		// A program may be about to start, so require that none runs for some time.
+		// A program may be about to start. So require that no program runs for some time.
 		noneSince := time.Now()
 		for deadline := noneSince.Add(time.Minute); time.Since(noneSince) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if holding(word) == 0 {
@@ -489,14 +489,14 @@ func TestFloods(t *testing.T) {
 			t.Errorf("%s: got TooLarge %q with %d bytes of stdout, want %q", tt.name, out.TooLarge, len(out.Stdout), tt.where)
 		}
 	}
-	// Output of exactly the limit is accepted, and may contain any bytes.
+	// A program may write exactly as much output as the limit allows, and the output may contain any bytes.
 	out, _ := attempt(t, Spec{Argv: []string{"printf", "\\377\\376abc\\n"}, MaxStdout: 6})
 	if out.TooLarge != "" || string(out.Stdout) != "\xff\xfeabc\n" {
 		t.Errorf("output of exactly the limit: got %+v", out)
 	}
 }
 
-// TestStdinNotRead: a program does not have to read its input. The run must not block or fail.
+// TestStdinNotRead checks a program that does not read its input. The run must not block or fail.
 func TestStdinNotRead(t *testing.T) {
 	if got := do(t, Spec{Argv: []string{"echo", "done"}, Stdin: make([]byte, 4<<20)}); got != "done" {
 		t.Errorf("got stdout %q, want done", got)

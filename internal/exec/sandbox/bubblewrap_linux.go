@@ -157,7 +157,7 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 	}
 	p.Devices = devices
 	memoryDisk := strconv.FormatInt(s.disk, 10)
-	if s.tier == Confined { // s.disk is for the private folder, and there may be no cgroup that limits memory
+	if s.tier == Confined { // s.disk limits only the private folder, and there may be no cgroup that limits memory
 		memoryDisk = strconv.FormatInt(min(s.disk, s.bounds.memory/4), 10)
 	}
 	a = append(
@@ -168,7 +168,7 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 		"--dir", scratch+"/tmp", "--dir", scratch+"/shm",
 	)
 	p.ReadWrite = []string{scratch}
-	if s.tier == Confined { // a declared path below /tmp must have its own name inside
+	if s.tier == Confined { // a declared path below /tmp must have its own name inside the sandbox
 		a = append(a, "--size", memoryDisk, "--tmpfs", "/tmp")
 		p.ReadWrite = append(p.ReadWrite, "/tmp")
 	} else {

@@ -68,7 +68,7 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 				continue
 			}
 			if filepath.Base(parent) == mainGroup {
-				parent = filepath.Dir(parent) // this process inherited mainGroup from the ambit process that started it
+				parent = filepath.Dir(parent) // this process inherited the cgroup mainGroup from the ambit process that started it
 			}
 			for _, c := range controllers {
 				if _, taken := h.parents[c]; !taken && hasController(parent, c) {
@@ -220,10 +220,10 @@ func abandonedEntries(folder string) []string {
 		name := filepath.Base(path)
 		pid, err := strconv.Atoi(strings.Split(name, ".")[2])
 		if err != nil {
-			return true // the entry does not belong to ambit
+			return true // the entry was not made by ambit
 		}
 		owner, err := groupPrefix(pid)
-		if err != nil { // an entry is abandoned only if its process does not exist
+		if err != nil { // an entry is abandoned only if its process no longer exists
 			return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 		}
 		return strings.HasPrefix(name, owner)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestHierarchy parses mounts as they are on different machines.
+// TestHierarchy parses the mounts of different machines.
 func TestHierarchy(t *testing.T) {
 	unified := t.TempDir()
 	own := filepath.Join(unified, "user.slice", "a.scope")
@@ -25,14 +25,14 @@ func TestHierarchy(t *testing.T) {
 		unified           bool
 	}{
 		{"version 2", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n", own + " " + own + " " + own, true},
-		{"started by an ambit in ambit.main", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope/ambit.main\n", own + " " + own + " " + own, true},
+		{"started by an ambit process in ambit.main", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope/ambit.main\n", own + " " + own + " " + own, true},
 		{
 			"version 1",
 			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 / /c/pids rw shared:3 - cgroup cgroup rw,pids\n1 2 0:3 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n",
 			"4:memory:/x/y\n3:pids:/\n2:cpu,cpuacct:/z\n", "/c/memory/x/y /c/pids /c/cpu,cpuacct/z", false,
 		},
 		{
-			"a part of the tree is mounted",
+			"only a part of the tree is mounted",
 			"1 2 0:1 /docker/abc /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 /docker/abc /c/pids rw - cgroup cgroup rw,pids\n1 2 0:3 /docker/abc /c/cpu rw - cgroup cgroup rw,cpu\n",
 			"4:memory:/docker/abc\n3:pids:/docker/abc/sub\n2:cpu:/docker/abc\n", "/c/memory /c/pids/sub /c/cpu", false,
 		},
@@ -58,7 +58,7 @@ func TestHierarchy(t *testing.T) {
 	}
 }
 
-// TestCreateWithoutCgroupFiles: create fails in a folder without cgroup files, and leaves nothing behind.
+// TestCreateWithoutCgroupFiles checks that create fails in a folder without cgroup files, and leaves nothing behind.
 func TestCreateWithoutCgroupFiles(t *testing.T) {
 	dir := t.TempDir()
 	h := hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}
@@ -91,7 +91,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: concurrent runs do not affect each other.
+// TestManyAtOnce checks that concurrent runs do not affect each other.
 func TestManyAtOnce(t *testing.T) {
 	able(t)
 	var wg sync.WaitGroup
@@ -180,7 +180,7 @@ func TestSecondVersion(t *testing.T) {
 	}
 }
 
-// TestBoundsOfTheSecondVersion: each limit is written to its file.
+// TestBoundsOfTheSecondVersion checks that each limit is written to its file.
 func TestBoundsOfTheSecondVersion(t *testing.T) {
 	dir := t.TempDir()
 	g := &group{hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}, "."}

@@ -28,7 +28,7 @@ import (
 var proven struct {
 	sync.Mutex
 	machines map[Tier]*machine
-	watched  *os.File // pipe to the watcher process; it stays open until ambit exits
+	watched  *os.File // the pipe to the watcher process, which stays open until ambit exits
 }
 
 func run(ctx context.Context, s Spec) (Outcome, error) {
@@ -166,8 +166,8 @@ func (m *machine) prove(ctx context.Context) error {
 	}
 	memory := int64(64)
 	if len(m.groups.parents) == 0 {
-		canaries = canaries[:3] // only a cgroup limits the memory of all processes together
-		memory = confinedMB     // the runtime of the canary reserves more than it uses
+		canaries = canaries[:3] // without a cgroup, nothing limits the memory of all processes together
+		memory = confinedMB     // the runtime of the canary reserves more memory than it uses
 	}
 	for _, canary := range canaries {
 		s := Spec{Tier: m.tier, Argv: []string{canary, release}, MemoryMB: memory, DiskMB: 4, PIDs: 32, Wall: canaryWall}

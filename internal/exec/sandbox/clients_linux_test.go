@@ -29,26 +29,26 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// A client connects to a host and returns what the host sent, or the name of the error. Each runs with an
-// allowed and with a refused host.
+// A client is a program that connects to a host and returns what the host sent, or the name of the error. Each client
+// runs with an allowed and with a refused host.
 
-// nodeClients are expressions. The ports are those of a server for HTTP and of one for HTTPS.
+// nodeClients are JavaScript expressions. They contain the ports of an HTTP server and an HTTPS server.
 var nodeClients = map[string]string{
-	"fetch":               "(await fetch(`http://${host}:${plain}/`)).text()",
-	"fetch https":         "(await fetch(`https://${host}:${secure}/`)).text()",
-	"http":                "body(http.get({host, port: plain}))",
-	"http, no keep-alive": "body(http.get({host, port: plain, agent: new http.Agent({keepAlive: false})}))",
-	"https":               "body(https.get({host, port: secure}))",
-	"https, one family":   "body(https.get({host, port: secure, family: 4}))",
-	"http upgrade":        "upgraded(http.get({host, port: plain, headers: upgrade}))",
-	"websocket":           "echoed(`ws://${host}:${plain}/echo`)",
-	"websocket, tls":      "echoed(`wss://${host}:${secure}/echo`)",
-	"net":                 "talk(net.connect(plain, host))",
-	"net, no happy eyes":  "talk(net.connect({port: plain, host, autoSelectFamily: false}))",
-	"net, looked up":      "dns.lookup(host).then(a => talk(net.connect(plain, a.address)))",
-	"net, resolved":       "dns.resolve4(host).then(a => talk(net.connect(plain, a[0])))",
-	"tls":                 "talk(tls.connect({port: secure, host, servername: host}))",
-	"30 at once":          "Promise.all(Array.from({length: 30}, () => talk(net.connect(plain, host)))).then(l => l[29])",
+	"fetch":                         "(await fetch(`http://${host}:${plain}/`)).text()",
+	"fetch https":                   "(await fetch(`https://${host}:${secure}/`)).text()",
+	"http":                          "body(http.get({host, port: plain}))",
+	"http, no keep-alive":           "body(http.get({host, port: plain, agent: new http.Agent({keepAlive: false})}))",
+	"https":                         "body(https.get({host, port: secure}))",
+	"https with one address family": "body(https.get({host, port: secure, family: 4}))",
+	"http upgrade":                  "upgraded(http.get({host, port: plain, headers: upgrade}))",
+	"websocket":                     "echoed(`ws://${host}:${plain}/echo`)",
+	"websocket, tls":                "echoed(`wss://${host}:${secure}/echo`)",
+	"net":                           "talk(net.connect(plain, host))",
+	"net without happy eyeballs":    "talk(net.connect({port: plain, host, autoSelectFamily: false}))",
+	"net with a lookup before":      "dns.lookup(host).then(a => talk(net.connect(plain, a.address)))",
+	"net, resolved":                 "dns.resolve4(host).then(a => talk(net.connect(plain, a[0])))",
+	"tls":                           "talk(tls.connect({port: secure, host, servername: host}))",
+	"30 at once":                    "Promise.all(Array.from({length: 30}, () => talk(net.connect(plain, host)))).then(l => l[29])",
 }
 
 const nodeRunner = `
@@ -90,7 +90,7 @@ async function run() {
 run()
 `
 
-// pythonClients are the bodies of functions.
+// pythonClients are the bodies of Python functions.
 var pythonClients = map[string]string{
 	"urllib":            "return urllib.request.urlopen(f'http://{host}:{plain}/').read()",
 	"urllib https":      "return urllib.request.urlopen(f'https://{host}:{secure}/').read()",
@@ -180,7 +180,7 @@ for name, f in clients.items():
         print(json.dumps({'name': name + ' to ' + host, 'got': attempt(lambda: f(host))}), flush=True)
 `
 
-// probeClients contains the clients in Go. It runs in the sandbox.
+// probeClients contains the clients that are written in Go. It runs in the sandbox.
 func probeClients() {
 	ca, err := os.ReadFile("/ca.pem")
 	if err != nil {
@@ -225,11 +225,11 @@ func ask(c net.Conn, err error) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(c), nil)
 }
 
-// commands are the clients with a command line. In argv, HOST and PORT stand for the server's.
+// commands are the clients that are command-line programs. In argv, HOST and PORT stand for the address of the server.
 var commands = []struct {
-	name, port    string // plain, secure, postgres, redis or ssh
+	name, port    string // the server that the command connects to: plain, secure, postgres, redis or ssh
 	argv          []string
-	want, refused string // parts of the output
+	want, refused string // parts that the output must contain
 }{
 	{"curl", "plain", []string{"curl", "-sS", "http://HOST:PORT/"}, "hello", "curl: (7)"},
 	{"curl https", "secure", []string{"curl", "-sS", "--cacert", "/ca.pem", "https://HOST:PORT/"}, "hello", "curl: (7)"},
@@ -260,8 +260,8 @@ func (fixedResolver) LookupNetIP(context.Context, string, string) ([]netip.Addr,
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 }
 
-// A connection to a port of the program's own loopback is reported if nothing listens there: the program may mean a
-// server on this machine.
+// If nothing listens on a port of the program's own loopback, a connection to that port is reported, because the
+// program may mean a server on this machine.
 func TestMissedLoopback(t *testing.T) {
 	if pooled || strong {
 		return
@@ -286,15 +286,16 @@ print(socket.socket().connect_ex(('localhost', 5432)))`)})
 	}
 }
 
-// Common clients work at the tier confined without settings. A refused connection fails at once with ECONNREFUSED.
+// Common clients work in the confined tier without special settings. A refused connection fails at once with
+// ECONNREFUSED.
 func TestClients(t *testing.T) {
 	if pooled || strong {
-		return // the tier confined has no pool
+		return // the confined tier has no pool
 	}
 	const allowed, refused = "example.com", "refused.test"
 	echo := websocket.Server{Handler: func(c *websocket.Conn) {
 		io.Copy(c, c)
-		c.Close() // answers the client's close frame
+		c.Close() // this is the answer to the client's close frame
 	}}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/echo" {
@@ -317,7 +318,7 @@ func TestClients(t *testing.T) {
 			io.WriteString(c, "hello")
 		}
 	})
-	plain, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler) // its certificate is for example.com
+	plain, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler) // the server's certificate is for example.com
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
 	dir := t.TempDir()
@@ -399,12 +400,12 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	psql := installed(t, "/usr/lib/postgresql/*/bin/psql") // psql on PATH is a script of Debian
+	psql := installed(t, "/usr/lib/postgresql/*/bin/psql") // on Debian, psql on PATH is a script
 	for _, tt := range commands {
 		t.Run(tt.name, func(t *testing.T) {
 			for host, want := range map[string]string{allowed: tt.want, "localhost": tt.want, refused: tt.refused} {
 				if host == "localhost" && tt.port == "secure" {
-					continue // the certificate is for example.com
+					continue // the server's certificate is for example.com
 				}
 				words := strings.NewReplacer("HOST", host, "PORT", ports[tt.port], "PSQL", psql, "USER", real.User)
 				var argv []string
@@ -413,7 +414,7 @@ func TestClients(t *testing.T) {
 				}
 				stdout, stderr := run(t, argv)
 				if got := string(stdout) + stderr; !strings.Contains(got, want) {
-					t.Errorf("%s: got %q, want %q in it", host, got, want)
+					t.Errorf("%s: got the output %q, want it to contain %q", host, got, want)
 				}
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// heard sends messages to r.listen, each with a number of descriptors of the same pipe. It
-// fails if one of the descriptors is still open afterwards.
+// heard sends messages to r.listen, each with the given number of descriptors of one pipe. It fails if one of the
+// descriptors is still open afterwards.
 func heard(t *testing.T, r *running, texts []string, each int) {
 	t.Helper()
 	theirs, ours, err := socketPair()
@@ -48,8 +48,8 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 		t.Fatal(err)
 	}
 	<-done
-	r.sockets.Close()                    // as the end of a run does
-	if err := ours.Close(); err != nil { // also closes the descriptors of unread messages
+	r.sockets.Close()                    // close the sockets as at the end of a run
+	if err := ours.Close(); err != nil { // closing the socket also closes the descriptors of unread messages
 		t.Fatal(err)
 	}
 	raw, err := read.SyscallConn()
@@ -64,7 +64,7 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n != 0 || readErr != nil { // end of file: all writers are closed
+	if n != 0 || readErr != nil { // Read returns the end of file once all writers are closed
 		t.Errorf("after %q with %d descriptors each, a descriptor is still open: %v", texts, each, readErr)
 	}
 }
@@ -74,8 +74,8 @@ func listening() *running {
 	return &running{ready: make(chan struct{}), restricted: make(chan struct{}), stop: make(chan struct{})}
 }
 
-// ambit closes the unused descriptors of messages. So a program cannot exhaust ambit's limit on
-// open files.
+// ambit closes the descriptors in a message that it does not use, so a program cannot exhaust ambit's limit on open
+// files.
 func TestDescriptorsOfMessages(t *testing.T) {
 	for _, text := range []string{
 		"", "x", `{}`, `{"kind":"` + shim.Sockets + `"}`, `{"kind":"` + shim.Notify + `"}`, `{"kind":"` + shim.Ready + `"}`, `{"kind":"` + shim.Restricted + `"}`, `{"kind":"` + shim.CanaryReport + `"}`,
@@ -91,8 +91,8 @@ func TestDescriptorsOfMessages(t *testing.T) {
 	heard(t, began, []string{`{"kind":"` + shim.Notify + `"}`}, 1)
 }
 
-// TestUnsupervised: if ambit did not receive the descriptor of the reported system calls, the program does not start.
-// The kernel drops a descriptor if ambit has too many open files.
+// TestUnsupervised checks that the program does not start if ambit did not receive the descriptor for the reported
+// system calls. The kernel drops a descriptor if ambit has too many open files.
 func TestUnsupervised(t *testing.T) {
 	notify, restricted := `{"kind":"`+shim.Notify+`"}`, `{"kind":"`+shim.Restricted+`"}`
 	for _, tt := range []struct {
@@ -118,7 +118,8 @@ func TestUnsupervised(t *testing.T) {
 	}
 }
 
-// TestOwnListener: a program cannot make itself the one that answers its reported calls.
+// TestOwnListener checks that a program cannot install a listener of its own for the system calls that are reported to
+// ambit.
 func TestOwnListener(t *testing.T) {
 	needConfined(t)
 	stdout, _ := confined(t, Spec{Argv: python(`
@@ -139,8 +140,8 @@ for flags in (8, 0):  # with and without a listener
 	}
 }
 
-// FuzzListen: a program can send anything on the control socket. The method listen must not panic
-// or leave a descriptor open.
+// FuzzListen checks arbitrary messages on the control socket, because a program can send anything. The method listen
+// must not panic or leave a descriptor open.
 func FuzzListen(f *testing.F) {
 	for _, kind := range []string{shim.Sockets, shim.Notify, shim.Ready, shim.Restricted, shim.CanaryReport, shim.Failed, shim.NotStarted, shim.Dial} {
 		f.Add(`{"kind":"`+kind+`"}`, `{"kind":"`+kind+`","what":"x","text":"y"}`, uint8(1))
@@ -148,7 +149,7 @@ func FuzzListen(f *testing.F) {
 	f.Add("", "x", uint8(2))
 	f.Add(`{"kind":1}`, `[[[`, uint8(3))
 	f.Fuzz(func(t *testing.T, first, second string, each uint8) {
-		if len(first)+len(second) > 100_000 { // more than the socket's buffer holds
+		if len(first)+len(second) > 100_000 { // more bytes than fit in the socket's buffer
 			return
 		}
 		heard(t, listening(), []string{first, second}, int(each%4))

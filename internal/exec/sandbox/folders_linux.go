@@ -17,11 +17,11 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/supervisor"
 )
 
-// private returns the folders that only the program writes, by their paths in the sandbox.
+// private returns the folders to which only the program writes, by their paths in the sandbox.
 func (s *shape) private() []string {
 	folders := []string{scratch, "/tmp"}
 	for _, m := range s.mounts {
-		folders = slices.DeleteFunc(folders, func(f string) bool { return Inside(f, m.To) }) // m covers the folder
+		folders = slices.DeleteFunc(folders, func(f string) bool { return Inside(f, m.To) }) // the mount m hides the folder
 		if m.Write && m.Give {
 			folders = append(folders, filepath.Clean(m.To))
 		}
@@ -71,7 +71,7 @@ func (r *running) watchQuotas(every time.Duration) {
 		}
 		begun := time.Now()
 		for _, folder := range folders {
-			r.moving.Lock() // a file could move from a folder that was not measured yet into one that was
+			r.moving.Lock() // a file could move from a folder that was not measured yet into a folder that was
 			size, err := folderSize(folder)
 			r.moving.Unlock()
 			if err == nil && size > r.shape.disk {
@@ -127,7 +127,7 @@ func (m *measure) add(root *os.Root, level int) error {
 		for _, e := range entries {
 			info, err := root.Lstat(e.Name())
 			if err != nil {
-				continue // the file was deleted meanwhile
+				continue // the file was deleted during the measurement
 			}
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
 				m.bytes += st.Blocks*512 + 512

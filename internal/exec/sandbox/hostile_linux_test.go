@@ -26,8 +26,8 @@ type hostileAttempt struct {
 	Through             bool
 }
 
-// A hostile program gets nothing through at the tier confined, whatever it may do otherwise. Without a sandbox, its
-// attempts succeed, as far as they can be made without harm.
+// A hostile program achieves nothing in the confined tier, whatever rights it has. Without a sandbox, the same attempts
+// succeed, unless they would do harm.
 func TestHostile(t *testing.T) {
 	needConfined(t)
 	for _, script := range []struct {
@@ -47,7 +47,7 @@ func TestHostile(t *testing.T) {
 				}
 				for _, a := range hostileAttempts(t, out) {
 					if !a.Through {
-						t.Errorf("%s failed without a sandbox, so it proves nothing: %s", a.Name, a.Detail)
+						t.Errorf("the attempt %s failed without a sandbox too, so it cannot show that the sandbox works: %s", a.Name, a.Detail)
 					}
 				}
 			})
@@ -75,7 +75,7 @@ func TestHostile(t *testing.T) {
 					w.mu.Lock()
 					defer w.mu.Unlock()
 					if i := slices.IndexFunc(w.lookups, func(n string) bool { return strings.Contains(n, "undeclared") }); i >= 0 {
-						t.Errorf("the name %s reached a resolver outside", w.lookups[i])
+						t.Errorf("a query for the name %s reached a resolver outside the sandbox", w.lookups[i])
 					}
 				})
 			}
@@ -134,7 +134,7 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
-		go func() { // returns when the listener is closed
+		go func() { // this goroutine ends when the listener is closed
 			for {
 				c, err := l.Accept()
 				if err != nil {
@@ -160,7 +160,7 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 	}
 	t.Cleanup(func() { udp.Close() })
 	w.UDP = udp.LocalAddr().(*net.UDPAddr).Port
-	go func() { // returns when the socket is closed
+	go func() { // this goroutine ends when the socket is closed
 		for {
 			_, from, err := udp.ReadFrom(make([]byte, 16))
 			if err != nil {
@@ -172,7 +172,7 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 	return w
 }
 
-// write writes a file that every user may read and write: only the sandbox protects it.
+// write writes a file that every user may read and write, so that only the sandbox protects it.
 func (w *hostileWorld) write(t *testing.T, file string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o777), os.WriteFile(file, []byte("canary"), 0o666), os.Chmod(file, 0o666)); err != nil {
@@ -189,7 +189,7 @@ func (w *hostileWorld) describe(t *testing.T) string {
 	return string(text)
 }
 
-// LookupNetIP is the resolver outside. It knows only a name whose address is the machine's loopback.
+// LookupNetIP is the resolver outside the sandbox. It knows only one name, whose address is the machine's loopback.
 func (w *hostileWorld) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,7 +21,7 @@ var namedTest = regexp.MustCompile("`(internal/[a-z/]+)\\.(Test\\w+)(?:/([^`]+))
 // attack. Every listed test and case must exist. Every test in abuse_linux_test.go must be listed.
 func TestAbuseIndex(t *testing.T) {
 	if again() {
-		t.Skip("the source is checked only once")
+		t.Skip("other runs of these tests already check the source")
 	}
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "sandbox-abuse.md"))
 	if err != nil {
@@ -34,7 +34,7 @@ func TestAbuseIndex(t *testing.T) {
 		tests := namedTest.FindAllStringSubmatch(line, -1)
 		if number, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(line+"||", "|", 3)[1])); err == nil {
 			if number != next || len(tests) == 0 {
-				t.Errorf("got number %d with %d tests, want number %d with at least one test", number, len(tests), next)
+				t.Errorf("the page has number %d with %d tests, want number %d with at least one test", number, len(tests), next)
 			}
 			next = number + 1
 		}

@@ -55,7 +55,7 @@ func (r *running) spawn(l *launch) error {
 		if err != nil {
 			return
 		}
-		r.cmd.Wait() // the result is in ProcessState
+		r.cmd.Wait() // ignore the error, because ProcessState contains the result
 		r.state = r.cmd.ProcessState
 		close(r.exited)
 	})
@@ -69,7 +69,7 @@ func onNewThread(f func()) {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
 			f()
-			return // Go ends the thread, because it is still locked
+			return // Go ends the thread together with the goroutine, because the thread is still locked
 		}
 		elsewhere := make(chan struct{})
 		go func() {
@@ -110,7 +110,7 @@ func (l *launch) mountStaged() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	// An unmount on the machine has an effect here too, but not the other way round.
+	// An unmount on the machine also takes effect in this namespace, but not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (l *launch) mountStaged() error {
 			unix.Close(fd)
 		}
 	}()
-	for _, s := range l.staged { // before the next mount, which covers stageDir
+	for _, s := range l.staged { // open all paths before the mount below, which covers stageDir
 		fd, err := openPlain(s.path)
 		if err != nil {
 			return err

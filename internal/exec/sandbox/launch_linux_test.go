@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The threads that start sandboxes end with them. No thread of ambit keeps the mount namespace of a sandbox, not even
-// the main thread, which Go never ends.
+// The threads that start sandboxes end with the sandboxes. No thread of ambit keeps the mount namespace of a sandbox,
+// not even the main thread, which Go never ends.
 func TestNamespacesOfThreads(t *testing.T) {
 	own, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestOnNewThread(t *testing.T) {
 	}
 }
 
-// Runs with the same private folder have the same user, and servers with different folders have different users.
+// Runs with the same private folder have the same user. Servers with different folders have different users.
 func TestUsersOfServers(t *testing.T) {
 	m := &machine{users: span{1000, 1 << 20}}
 	user := func(folder string) int {

@@ -18,7 +18,8 @@ import (
 func TestEndsBySIGTERM(t *testing.T) {
 	needConfined(t)
 	const (
-		// sigwait misses no signal. A handler would miss one that arrives just before the program begins to sleep.
+		// sigwait misses no signal. A signal handler would miss a signal that arrives just before the program begins to
+		// sleep.
 		finishes = `
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -66,7 +67,8 @@ while True: time.sleep(600)
 	}
 }
 
-// A private folder above its limit does not start a run, and ends a run that fills it. /tmp is a disk of fixed size.
+// A run does not start if its private folder exceeds the limit, and it ends if it fills the folder. The sandbox's /tmp
+// is a disk of fixed size.
 func TestPrivateFolderIsBounded(t *testing.T) {
 	needConfined(t)
 	home := t.TempDir()
@@ -153,15 +155,15 @@ os._exit(0)
 		t.Error("the program started more processes than its limit")
 	}
 	if got := run("try: bytearray(300 << 20); print('held')\nexcept MemoryError: print('refused')"); got != "refused" {
-		t.Errorf("300 MB were %s, want refused", got)
+		t.Errorf("an allocation of 300 MB was %s, want refused", got)
 	}
 	if got := run("bytearray(100 << 20); print('held')"); got != "held" {
-		t.Errorf("100 MB were %s, want held", got)
+		t.Errorf("an allocation of 100 MB was %s, want held", got)
 	}
 }
 
-// TestMovesWaitForTheMeasure: while ambit measures a private folder, the program cannot move a file, nor give it a second
-// name, so that ambit would not see it.
+// TestMovesWaitForTheMeasure checks that the program cannot move or link a file while ambit measures a private folder.
+// Otherwise ambit could miss the file.
 func TestMovesWaitForTheMeasure(t *testing.T) {
 	needConfined(t)
 	for _, move := range []string{"os.rename", "os.link"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestLinks: a program cannot reach files of this machine through links. The source of a mount must
-// not contain a link. ambit itself reads nothing from a program's disk.
+// TestLinks checks that a program cannot reach files of this machine through links. The source of a mount must not
+// contain a link. ambit itself reads nothing from a program's disk.
 func TestLinks(t *testing.T) {
 	const secret = "canary-1d8b42aa"
 	dir := t.TempDir()
@@ -54,8 +54,8 @@ print('done')
 	nothingLeft(t)
 }
 
-// TestSocketsOfTheHost: a program cannot connect to an abstract socket of this machine or
-// to a socket in a mounted folder.
+// TestSocketsOfTheHost checks that a program cannot connect to an abstract socket of this machine or to a socket in a
+// mounted folder.
 func TestSocketsOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -97,8 +97,8 @@ print('done')
 	}
 }
 
-// TestLinksInAWorkFolder: a program can leave a link in a writable folder. If the sandbox's user
-// becomes the owner of the folder, the link's target must keep its owner.
+// TestLinksInAWorkFolder leaves a link in a writable folder. If the sandbox's user becomes the owner of the folder, the
+// link's target must keep its owner.
 func TestLinksInAWorkFolder(t *testing.T) {
 	if strong || os.Geteuid() != 0 {
 		t.Skip("only root can change owners")

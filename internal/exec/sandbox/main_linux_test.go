@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Depending on PROBE, the test binary also runs as a native program in the sandbox, as a
-// supervisor that a test kills, or as a process that lacks a mechanism.
+// Depending on the variable PROBE, the test binary also runs as a native program in the sandbox, as a supervisor that a
+// test kills, or as a process that lacks a mechanism.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROBE") {
 	case "":
@@ -96,7 +96,7 @@ func provenMachine() *machine {
 	return proven.machines[Standard]
 }
 
-// execute calls Run in the way that PROBE_HOW selects.
+// execute calls Run in the way that the variable PROBE_HOW selects.
 func execute(ctx context.Context, s Spec) (Outcome, error) {
 	s.Tier = tier()
 	if pooled {
@@ -308,7 +308,7 @@ func TestWithoutRoot(t *testing.T) {
 		t.Skip("the tests already run as an ordinary user")
 	}
 	able(t)
-	ordinary(t, "", "TestHostile") // TestConfinedWithoutCgroups runs it as an ordinary user
+	ordinary(t, "", "TestHostile") // TestConfinedWithoutCgroups runs this test as an ordinary user
 }
 
 // TestThroughAPool runs the tests again in prepared sandboxes with prestarted
@@ -336,7 +336,7 @@ func ordinary(t *testing.T, how, skip string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			// A watcher ends shortly after the process that it watches.
+			// The watcher ends shortly after the process that it watches.
 			err := os.Remove(dir)
 			for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				err = os.Remove(dir)

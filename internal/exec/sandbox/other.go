@@ -24,10 +24,10 @@ func Survey(context.Context, string) []Finding {
 	return []Finding{{Name: "sandbox", Detail: "programs can be isolated only on Linux", Fix: useLinux}}
 }
 
-// Pool is always empty.
+// Pool is always empty on this system.
 type Pool struct{}
 
-// NewPool makes an empty pool.
+// NewPool returns an empty pool.
 func NewPool(int, bool) *Pool { return &Pool{} }
 
 // Prepare reports that Linux is required.

@@ -117,7 +117,7 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 			o = nil // there is no shim.Order to send, because the interpreter is already running
 		}
 		out, _, err := r.execute(ctx, s, o, begun)
-		// A setup error means that the sandbox died before the program started. A new sandbox can be used.
+		// A setup error means that the sandbox died before the program started, so a new sandbox can be used.
 		if _, died := errors.AsType[*setupError](err); !died {
 			return out, err
 		}
@@ -153,7 +153,7 @@ func (p *Pool) refill(m *machine, s shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.work.Go(func() { p.makeSandbox(m, s) }) // the next run reports the error
+		p.work.Go(func() { p.makeSandbox(m, s) }) // if this fails, the next run reports the error
 	}
 }
 

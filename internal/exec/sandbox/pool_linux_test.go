@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// prepared returns a pool with one sandbox for a run.
+// prepared returns a pool that contains one sandbox for the given run.
 func prepared(t *testing.T, interpreters bool, s Spec) *Pool {
 	t.Helper()
 	able(t)
@@ -46,7 +46,7 @@ func taken(t *testing.T, p *Pool, s Spec) (Outcome, bool) {
 	return out, slices.ContainsFunc(waited, (*running).hasExited)
 }
 
-// TestPoolIsNeverReused: a run uses a prepared sandbox and sees no trace of another run.
+// TestPoolIsNeverReused checks that a run uses a prepared sandbox and sees no trace of an earlier run.
 func TestPoolIsNeverReused(t *testing.T) {
 	s := Spec{Argv: []string{"sh", "-c", "ls -A ~ /tmp; touch ~/a /tmp/b"}}
 	p := prepared(t, false, s)
@@ -61,7 +61,7 @@ func TestPoolIsNeverReused(t *testing.T) {
 	}
 }
 
-// TestPoolFits: a sandbox is not used for a run of another shape.
+// TestPoolFits checks that a sandbox is not used for a run of another shape.
 func TestPoolFits(t *testing.T) {
 	folder := t.TempDir()
 	s := Spec{Argv: []string{"true"}, Mounts: []Mount{{Source: folder, To: "/agent"}}}
@@ -89,7 +89,7 @@ func TestPoolFits(t *testing.T) {
 	}
 }
 
-// TestPoolNotices: a sandbox is not used if a mounted folder was replaced.
+// TestPoolNotices checks that a sandbox is not used if a mounted folder was replaced.
 func TestPoolNotices(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "agent")
@@ -110,7 +110,7 @@ func TestPoolNotices(t *testing.T) {
 	}
 }
 
-// TestPoolDead: a run succeeds even if the prepared sandbox was killed.
+// TestPoolDead checks that a run succeeds even if the prepared sandbox was killed.
 func TestPoolDead(t *testing.T) {
 	s := Spec{Argv: []string{"echo", "done"}}
 	p := prepared(t, false, s)
@@ -137,7 +137,7 @@ func shapeKey(s Spec) string { s.defaults(); return shapeOf(&s).key() }
 
 func isSetup(err error) bool { _, ok := errors.AsType[*setupError](err); return ok }
 
-// TestPoolIsBounded: a full pool replaces its oldest sandbox, and Close ends all of them.
+// TestPoolIsBounded checks that a full pool replaces its oldest sandbox, and that Close ends all sandboxes.
 func TestPoolIsBounded(t *testing.T) {
 	able(t)
 	p := NewPool(2, false)
@@ -164,7 +164,7 @@ func TestPoolIsBounded(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestPoolClosedMeanwhile: Close also ends a sandbox that is being made.
+// TestPoolClosedMeanwhile checks that Close also ends a sandbox that is being made.
 func TestPoolClosedMeanwhile(t *testing.T) {
 	able(t)
 	for range 5 {
@@ -204,7 +204,7 @@ func TestPoolClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestPoolDiesWithAmbit: prepared sandboxes end when ambit is killed.
+// TestPoolDiesWithAmbit checks that prepared sandboxes end when ambit is killed.
 func TestPoolDiesWithAmbit(t *testing.T) {
 	able(t)
 	cmd := exec.Command(probe())
@@ -236,8 +236,8 @@ func probeKeep() {
 	select {}
 }
 
-// TestInterpretersAhead: a program cannot detect that its interpreter was prestarted. None of the
-// program's files is read before the run.
+// TestInterpretersAhead checks that a program cannot detect that its interpreter was prestarted. None of the program's
+// files is read before the run.
 func TestInterpretersAhead(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.Chmod(folder, 0o755); err != nil {
@@ -295,14 +295,14 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 			if p.spare[0].shape.interpreter != tt.runtime {
 				t.Fatal("the interpreter is not prestarted")
 			}
-			// If the interpreter does not wait, it exits during this other run.
+			// An interpreter that does not wait would exit during this other run.
 			if _, err := Run(t.Context(), Spec{Argv: []string{tt.runtime, "--version"}}); err != nil {
 				t.Fatal(err)
 			}
 			if p.spare[0].hasExited() {
 				t.Fatal("the interpreter did not wait")
 			}
-			// The interpreter has started before the program is written.
+			// The interpreter has started before the file of the program is written.
 			if text, ok := files[tt.file]; ok {
 				write(tt.file, text)
 			}
@@ -315,7 +315,7 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 	}
 }
 
-// TestNotAhead: the interpreter is not prestarted for a run whose settings could load code early.
+// TestNotAhead checks that the interpreter is not prestarted for a run whose settings could load code early.
 func TestNotAhead(t *testing.T) {
 	for _, s := range []Spec{
 		{Argv: []string{"python3", "-c", "0"}},

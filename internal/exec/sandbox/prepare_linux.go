@@ -29,8 +29,8 @@ type shape struct {
 	mounts  []Mount
 	disk    int64 // in bytes
 	bounds  bounds
-	network bool // the program has a Network
-	observe bool // the spec has an Observe
+	network bool // set if the program has a Network
+	observe bool // set if the spec has an Observe
 	// programs, if not nil, are the only programs of the sandbox.
 	programs *programs
 	// interpreter, if not empty, is started before the run and waits inside the sandbox. The fields below then
@@ -118,7 +118,7 @@ func (m *machine) prepare(s shape) (*running, error) {
 		r.identities = append(r.identities, identify(path))
 	}
 	if err := r.start(m); err != nil {
-		r.terminate() // removes the empty cgroup
+		r.terminate() // remove the cgroup, which is empty
 		return nil, asSetupError(err)
 	}
 	return r, nil
@@ -142,7 +142,7 @@ func (r *running) start(m *machine) error {
 	l := &launch{user: user}
 	plan := &shim.Plan{}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
-	// A program that may start any program must be able to talk with the others.
+	// If a program may start any other program, it must be able to communicate with it.
 	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
 	if plan.UnixSockets {
 		plan.Private = r.shape.private()
@@ -263,7 +263,7 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	}
 	if user != 0 {
 		for _, pipe := range []*os.File{e.stdin, e.stdout, e.stderr, e.status} {
-			if err := pipe.Chown(user, user); err != nil { // lets the program open /dev/stdout
+			if err := pipe.Chown(user, user); err != nil { // so that the program can open /dev/stdout
 				return e, err
 			}
 		}
@@ -275,7 +275,7 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	return e, err
 }
 
-// quotas returns the private folders of a sandbox on this machine. The size of each is limited.
+// quotas returns the private folders of a sandbox, as paths on this machine. The size of each folder is limited.
 func (s *shape) quotas() (folders []string) {
 	for _, m := range s.mounts {
 		if s.tier == Confined && m.Write && m.Give {
@@ -292,7 +292,7 @@ func (r *running) startReaders() {
 	r.idle = r.restricted
 	if r.shape.interpreter != "" {
 		r.idle = make(chan struct{})
-		go func() { // returns at the latest when r.terminate closes the socket
+		go func() { // this goroutine ends at the latest when r.terminate closes the socket
 			if n, _ := r.gate.Read(make([]byte, 1)); n == 1 {
 				close(r.idle)
 			}
@@ -328,7 +328,7 @@ func memoryFile(name string, content []byte) (*os.File, error) {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = f.Chmod(0o555) // every user who has the descriptor can read and execute the file
+		err = f.Chmod(0o555) // every user that has the descriptor can read and execute the file
 	}
 	if err != nil {
 		f.Close()

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// programs lists the programs of a sandbox with [Spec.NoExec]. No other program exists there: of the system's folders,
-// only libraries and data are visible. All paths are paths inside the sandbox. They are the same outside, except below
-// a mount.
+// programs lists the programs that exist in a sandbox with [Spec.NoExec]. Of the system's folders, only libraries and
+// data are visible there. All paths are paths inside the sandbox. Except below a mount, a path is the same outside the
+// sandbox.
 type programs struct {
 	mounts []Mount
-	stems  []string // names of the programs without their version
+	stems  []string // the names of the programs without their versions
 	// folders are the visible system folders, and hidden are folders that are shown empty.
 	folders, hidden []string
 	// files are the programs that must be shown one by one, because their folder is not visible. links are symbolic
@@ -31,7 +31,7 @@ type programs struct {
 	links [][2]string
 	// covered are programs in library folders. They are shown as unreadable files.
 	covered []string
-	// execute are the files and folders that the kernel agrees to execute: the programs and their loaders.
+	// execute lists the files and folders that the kernel is allowed to execute: the programs and their loaders.
 	execute []string
 	// extra are the paths that the program itself may start. If the field listing is true, add also appends its
 	// programs to extra.
@@ -78,7 +78,7 @@ func findPrograms(s *Spec) (*programs, error) {
 		}
 	}
 	for _, path := range p.extra {
-		if short, ok := strings.CutPrefix(path, "/usr"); ok { // /bin is a link to /usr/bin
+		if short, ok := strings.CutPrefix(path, "/usr"); ok { // the program is found in /usr/bin, because /bin is a link to it
 			p.extra = append(p.extra, short)
 		}
 		if s.OwnerHome != "" && path != s.OwnerHome && Inside(path, s.OwnerHome) {
@@ -124,8 +124,8 @@ var libraryFolders = []string{
 	"/lib", "/lib32", "/lib64", "/libx32",
 }
 
-// findLibraries chooses the visible system folders: data, libraries, and what belongs to the programs by name or by
-// place. Other folders next to the libraries, such as those of git or of a compiler, contain programs.
+// findLibraries chooses the visible system folders: data, libraries, and everything that belongs to the programs by
+// name or by place. Other folders next to the libraries contain programs, such as the folder of git or of a compiler.
 func (p *programs) findLibraries() error {
 	for _, folder := range []string{"/usr/share", "/usr/local/share"} {
 		if info, err := os.Lstat(folder); err == nil && info.IsDir() {
@@ -139,7 +139,7 @@ func (p *programs) findLibraries() error {
 		}
 		if !info.IsDir() {
 			if to, err := os.Readlink(folder); err == nil && strings.HasPrefix(folder, "/usr/") {
-				p.links = append(p.links, [2]string{to, folder}) // prepareBubblewrap makes the links in /
+				p.links = append(p.links, [2]string{to, folder}) // prepareBubblewrap itself makes the links in /
 			}
 			continue
 		}
@@ -147,7 +147,7 @@ func (p *programs) findLibraries() error {
 		if err != nil {
 			return err
 		}
-		// Some systems keep libraries directly in the folder, others in a folder for each architecture.
+		// Some systems keep libraries directly in the folder. Others keep them in a folder for each architecture.
 		whole := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isLibrary(e.Name()) })
 		if whole {
 			p.folders = append(p.folders, folder)
@@ -191,7 +191,7 @@ func programsIn(folder string) []string {
 		return known.(scan).programs
 	}
 	var found []string
-	// A folder that cannot be read contains nothing that the program could read.
+	// If the folder cannot be read, the program cannot read it either.
 	_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || isLibrary(e.Name()) || strings.HasSuffix(e.Name(), ".py") {
 			return nil
@@ -224,8 +224,8 @@ func (p *programs) mountOf(path string) (in *Mount) {
 }
 
 // add adds a program, the programs that it needs to start, and the links that lead to it. A folder stands for all
-// programs in it. Scripts in a folder do not make their interpreter available: one script would be enough to give a
-// program a shell.
+// programs in it. Scripts in a folder do not make their interpreter available, because a single script would then be
+// enough to give a program a shell.
 func (p *programs) add(path string) error {
 	for range maxLinks {
 		path = p.plain(path)
@@ -256,7 +256,7 @@ func (p *programs) add(path string) error {
 	return fmt.Errorf("%s: too many links", path)
 }
 
-// plain returns the path without links to folders.
+// plain returns the path with the links to folders resolved.
 func (p *programs) plain(path string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(p.outside(path)))
 	if err != nil {
@@ -351,8 +351,8 @@ func (p *programs) addLoader(path string) (native bool, err error) {
 	return true, nil
 }
 
-// addUnlisted adds a loader or an interpreter, but not to p.extra. Only the kernel may start it: a loader could start
-// any file, and an interpreter any script.
+// addUnlisted adds a loader or an interpreter, but does not add it to p.extra. Only the kernel may start it, because a
+// loader could start any file, and an interpreter could start any script.
 func (p *programs) addUnlisted(path string) error {
 	was := p.listing
 	p.listing = false

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// confined runs a program at the tier confined that starts no programs except the given ones.
+// confined runs a program in the confined tier. The program may start only the given programs.
 func confined(t *testing.T, s Spec) (stdout string, refused []string) {
 	t.Helper()
 	var stderr strings.Builder
@@ -33,15 +33,15 @@ func confined(t *testing.T, s Spec) (stdout string, refused []string) {
 func needConfined(t *testing.T) {
 	t.Helper()
 	if pooled || strong {
-		t.Skip("the tier confined has no pool and no gVisor")
+		t.Skip("the confined tier has no pool and no gVisor")
 	}
 	if err := Check(t.Context(), Confined, ""); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// otherPrograms is a Python program that prints every native program in the sandbox except its own, and what it can
-// start itself.
+// otherPrograms is a Python program. It prints every native program in the sandbox except its own, and the programs
+// that it can start itself.
 const otherPrograms = `
 import os, sys
 own = os.path.realpath(sys.executable)
@@ -55,8 +55,9 @@ for start in ('/usr', '/etc', '/dev', '/tmp', '/scratch', '/opt', '/home', '/roo
             except OSError: pass
 `
 
-// TestNoOtherProgram: without the right to execute, a sandbox contains no program but the first, and programs of all
-// kinds work: an interpreter by its link, by its script, outside the system's folders, and a static program.
+// TestNoOtherProgram checks that without the right to execute, a sandbox contains only the first program. The test
+// covers programs of all kinds: an interpreter by its link, by its script, and outside the system's folders, and a
+// static program.
 func TestNoOtherProgram(t *testing.T) {
 	needConfined(t)
 	if got, _ := confined(t, Spec{Argv: []string{"python3", "-I", "-c", otherPrograms}}); got != "" {
@@ -97,8 +98,8 @@ func TestNoOtherProgram(t *testing.T) {
 		{"python by its path", Spec{Argv: []string{"/bin/python3", "-c", "print('python')"}}, "python"},
 		{"node", Spec{Argv: []string{"node", "-e", "console.log(require('os').userInfo().username)"}}, "agent"},
 		{"script", Spec{Argv: []string{script}, Mounts: mounts}, "script"},
-		{"runtime in another folder", Spec{Argv: []string{runtime, "-p", "require('fs').readdirSync('" + dir + "/runtime/bin').join()"}, Mounts: mounts}, "node"},
-		{"runtime behind a link", Spec{Argv: []string{dir + "/current/bin/node", "-p", "require('fs').readdirSync('" + dir + "/runtime/bin').join()"}, Mounts: mounts}, "node"},
+		{"a runtime in another folder", Spec{Argv: []string{runtime, "-p", "require('fs').readdirSync('" + dir + "/runtime/bin').join()"}, Mounts: mounts}, "node"},
+		{"a runtime behind a link", Spec{Argv: []string{dir + "/current/bin/node", "-p", "require('fs').readdirSync('" + dir + "/runtime/bin').join()"}, Mounts: mounts}, "node"},
 		{"static program", func() Spec { s := native("network"); s.Env = append(s.Env, "ADDRESSES="); return s }(), ""},
 		{"native library", Spec{Argv: []string{"python3", "-c", "import ctypes; print(ctypes.CDLL('" + lib(t, dir) + "').zlibVersion is not None)"}, Mounts: mounts}, "True"},
 	} {
@@ -128,8 +129,8 @@ func lib(t *testing.T, dir string) string {
 	return filepath.Join(dir, "lib.so")
 }
 
-// TestWrittenCodeIsNotExecuted: files that the program writes cannot be mapped as code. The same file in a read-only
-// mount can.
+// TestWrittenCodeIsNotExecuted checks that files that the program writes cannot be mapped as code. The same file in a
+// read-only mount can be mapped.
 func TestWrittenCodeIsNotExecuted(t *testing.T) {
 	needConfined(t)
 	dir, home := t.TempDir(), t.TempDir()
@@ -165,7 +166,8 @@ print(os.memfd_create('x', 8) > 0)
 	}
 }
 
-// TestListedPrograms: a program starts only the programs of its list, by whichever path, and their helpers.
+// TestListedPrograms checks that a program can start only the programs in its list and their helpers, whatever path it
+// uses.
 func TestListedPrograms(t *testing.T) {
 	needConfined(t)
 	code := `
@@ -180,7 +182,7 @@ for argv in (['git', '--version'], ['/bin/git', 'version'], ['sh', '-c', 'echo s
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if !slices.Contains(refused, "/usr/bin/env") || slices.Contains(refused, "/usr/bin/git") {
-		t.Errorf("refused %q, want env and not git", refused)
+		t.Errorf("the refused programs are %q, want env and not git", refused)
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\necho tool\n"), 0o755); err != nil {
@@ -206,8 +208,8 @@ for argv in (['git', '--version'], ['/bin/git', 'version'], ['sh', '-c', 'echo s
 	}
 }
 
-// TestSwappedPath: a program that changes a path while ambit judges it cannot start a program that is not listed, even
-// if that program is visible and executable.
+// TestSwappedPath changes a path while ambit judges it. The program must not be able to start a program that is not in
+// its list, even if that program is visible and executable.
 func TestSwappedPath(t *testing.T) {
 	needConfined(t)
 	dir := t.TempDir()
@@ -241,8 +243,8 @@ print(sorted(ends))
 `, dir + "/true"},
 		Programs: []string{"false"}, Mounts: []Mount{{Source: dir, To: dir}},
 	})
-	// 1: the listed program ran; 7: all calls were refused; 0: the other program ran.
+	// The exit codes mean: 1, the listed program ran; 7, all calls were refused; 0, the other program ran.
 	if got != "[1]" && got != "[1, 7]" {
-		t.Errorf("the programs ended with %s, want 1, perhaps 7, and never 0", got)
+		t.Errorf("the programs ended with the codes %s, want 1, perhaps 7, and never 0", got)
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestFailsClosed: without a mechanism, runs are refused. The test breaks each mechanism in two
-// ways: the mechanism fails, or it reports success but does nothing ("silently"), which only
-// canaries can detect.
+// TestFailsClosed checks that runs are refused if a mechanism is missing. The test breaks each mechanism in two ways.
+// Either the mechanism fails, or it reports success but does nothing ("silently"). Only canaries can detect the second
+// way.
 func TestFailsClosed(t *testing.T) {
 	able(t)
 	for _, tt := range []struct {
@@ -30,8 +30,8 @@ func TestFailsClosed(t *testing.T) {
 		root    bool // only root can remove the mechanism
 	}{
 		{"bubblewrap", "bubblewrap", false},
-		{"bubblewrap that is something else", "bubblewrap", false},
-		{"bubblewrap that only starts what comes last", "landlock", false},
+		{"another program under the name of bubblewrap", "bubblewrap", false},
+		{"a bubblewrap that only starts the program", "landlock", false},
 		{"user namespaces", "user namespace", false},
 		{"network namespace, silently", "network namespace", false},
 		{"pid namespace, silently", "pid namespace", false},
@@ -70,7 +70,7 @@ func TestFailsClosed(t *testing.T) {
 				return
 			}
 			if v.Ran || v.Code != call.IsolationUnavailable || v.Hint == "" || !slices.ContainsFunc(v.Missing, func(m string) bool { return strings.HasPrefix(m, tt.missing) }) {
-				t.Errorf("got %+v, want a refusal because %s is missing", v, tt.missing)
+				t.Errorf("the run returned %+v, want a refusal because %s is missing", v, tt.missing)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func space(t *testing.T) string {
 	return dir
 }
 
-// TestCanariesNotice: canaries report that a limit or a rule is missing.
+// TestCanariesNotice checks that the canaries report a missing limit or rule.
 func TestCanariesNotice(t *testing.T) {
 	able(t)
 	for canary, s := range map[string]Spec{
@@ -124,10 +124,10 @@ func deprive(what string) {
 	switch name {
 	case "bubblewrap":
 		must(os.Setenv("PATH", space))
-	case "bubblewrap that is something else":
+	case "another program under the name of bubblewrap":
 		must(os.WriteFile(filepath.Join(space, "bwrap"), []byte("#!/bin/sh\necho ran\n"), 0o755))
 		must(os.Setenv("PATH", space+":"+os.Getenv("PATH")))
-	case "bubblewrap that only starts what comes last":
+	case "a bubblewrap that only starts the program":
 		wrapped(space, `while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "--nothing")
 	case "network namespace":
 		wrapped(space, `exec "$real" --unshare-all --share-net "$@"`, "--unshare-all")
@@ -149,7 +149,7 @@ func deprive(what string) {
 	case "close_range":
 		answer(unix.SYS_CLOSE_RANGE, 0, 0, silently)
 	case "rlimits":
-		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // only calls that set a new limit
+		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // affect only calls that set a new limit
 	case "open files":
 		// Enough files for the runtime, but not for the pipes of a run.
 		must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 16, Max: 16}))

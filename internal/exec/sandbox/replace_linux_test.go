@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Many programs write a file by renaming a new file to it. That works for a file that has a mount of its own, if its
-// folder is private to the program. A link or another folder does not lead anywhere else.
+// Many programs write a file by renaming a new file to its name. If the file has its own mount, this works only if the
+// file's folder is private to the program. A link or another folder does not lead anywhere else.
 func TestReplaceFile(t *testing.T) {
 	needConfined(t)
 	dir := t.TempDir()

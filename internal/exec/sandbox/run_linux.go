@@ -28,8 +28,8 @@ import (
 // machine holds the isolation mechanisms of one tier on this machine.
 type machine struct {
 	tier   Tier
-	bwrap  string // path of bubblewrap, for the standard tier
-	runsc  string // path of gVisor, for the strong tier
+	bwrap  string // the path of bubblewrap, for the standard tier
+	runsc  string // the path of gVisor, for the strong tier
 	groups hierarchy
 	// users is the range of user ids for runs. It is empty if ambit is not root.
 	users span
@@ -131,16 +131,16 @@ type running struct {
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	state   *os.ProcessState
-	first   chan int // receives the pid of the first process in the namespace
+	first   chan int // receives the pid of the first process in the sandbox's namespace
 	readers sync.WaitGroup
 	ours    []io.Closer // ambit's ends of the pipes and sockets
 
 	stdin, stdout, stderr *os.File
 	status, control, gate *os.File
 	order                 *os.File
-	program               *os.Process // set when ready is closed
+	program               *os.Process // set when the channel ready is closed
 	identities            []identity
-	folder                string // path of the run's private folder; may be empty
+	folder                string // the path of the run's private folder, or empty
 
 	stopOnce   sync.Once
 	stop       chan struct{} // closed when the program has written too much, or ambit cannot supervise it
@@ -148,21 +148,21 @@ type running struct {
 	idle       chan struct{} // closed when the sandbox waits for a run
 	ready      chan struct{} // closed when the program is about to start
 
-	supervised bool         // the filter passes system calls to ambit
-	moving     sync.RWMutex // is locked while ambit measures the private folders
+	supervised bool         // set if the filter passes system calls to ambit
+	moving     sync.RWMutex // locked while ambit measures the private folders
 
 	mu          sync.Mutex
 	spec        *Spec // nil until the run begins
 	outcome     Outcome
-	earlyStderr bytes.Buffer // stderr before the program starts, such as errors from bubblewrap
+	earlyStderr bytes.Buffer // the stderr before the program starts, which contains errors of bubblewrap
 	failed      *shim.Message
 	report      *shim.Message
-	listener    net.Listener // at the tier strong
+	listener    net.Listener // the listener of the proxy, in the strong tier
 	sockets     supervisor.Sockets
-	notified    bool     // ambit has received sockets.Notify
+	notified    bool     // set when ambit has received sockets.Notify
 	private     []uint64 // the mounts of the program's private folders
 	closing     bool
-	ctx         context.Context // ends with the run
+	ctx         context.Context // a context that ends with the run
 	cancel      context.CancelFunc
 }
 
@@ -183,13 +183,13 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 		s.Talk(r.stdin, r.stdout)
 	} else {
 		r.readers.Go(r.readStdout)
-		go func() { // returns at the latest when r.terminate closes the pipe
+		go func() { // this goroutine ends at the latest when r.terminate closes the pipe
 			r.stdin.Write(s.Stdin)
 			r.stdin.Close()
 		}()
 	}
 	if o == nil {
-		r.gate.Write([]byte(".")) // fails only if the interpreter has exited
+		r.gate.Write([]byte(".")) // the write fails only if the interpreter has exited
 		return nil
 	}
 	return r.sendOrder(o)
@@ -220,7 +220,7 @@ func (r *running) sendOrder(o *shim.Order) error {
 	if err != nil {
 		return asSetupError(err)
 	}
-	go func() { // returns when the sandbox ends
+	go func() { // this goroutine ends with the sandbox
 		select {
 		case <-r.restricted:
 			// If the write fails, the shim has already exited and reported why.
@@ -262,7 +262,7 @@ func (r *running) listen() {
 	}
 }
 
-// handle processes one message from the shim. At the strong tier, the shim keeps running as the same user as the
+// handle processes one message from the shim. In the strong tier, the shim keeps running as the same user as the
 // program. The program could therefore forge messages. A forged message can harm only the program's own run.
 func (r *running) handle(text []byte, files []*os.File, pid int) {
 	var m shim.Message
@@ -333,8 +333,8 @@ func received(rights []byte) (files []*os.File, pid int) {
 	return files, pid
 }
 
-// serveLocked starts to answer the program's system calls. At the tier Strong, it serves the program's connections to a
-// proxy instead. It does nothing if the sockets or the spec are not known yet. The caller holds the mutex r.mu.
+// serveLocked starts to answer the program's system calls. In the strong tier, it serves the program's connections to a
+// proxy instead. It does nothing until the sockets and the spec are known. The caller holds the mutex r.mu.
 func (r *running) serveLocked() {
 	switch {
 	case r.closing || r.spec == nil:
@@ -363,7 +363,7 @@ func (r *running) serveLocked() {
 	}
 }
 
-// abort ends the run because a mechanism does not work. If the program has not started, it never does.
+// abort ends the run because a mechanism does not work. If the program has not started yet, it will never start.
 func (r *running) abort(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -76,14 +76,14 @@ type Mount struct {
 	// the absolute path To.
 	Source, To string
 	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. It
-	// limits the total size of the folder only with Give and at the tier [Confined].
+	// limits the total size of the folder only with Give and in the tier [Confined].
 	Write bool
 	// AsOwner gives the program the rights of the file's owner. Files that the program creates belong to the owner.
 	// AsOwner has no effect unless ambit is root.
 	AsOwner bool
 	// Hide shows an empty folder at To, instead of Source.
 	Hide bool
-	// Give makes the run's user the owner of everything in a writable folder, if ambit is root. At the tier [Confined],
+	// Give makes the run's user the owner of everything in a writable folder, if ambit is root. In the tier [Confined],
 	// Spec.DiskMB limits the size of the folder. If the folder exceeds the limit, a run does not start, and a run that
 	// has started is ended at the next check. ambit checks every 10 seconds, or less often if a check takes long.
 	Give bool
@@ -106,11 +106,11 @@ type Spec struct {
 	// and Outcome.Stdout are not used. Talk must not block. The streams are closed when the run ends.
 	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
-	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. At the tier
+	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. In the tier
 	// [Confined], the defaults are 4096, 4096, 512 and all cores.
 	MemoryMB, DiskMB, PIDs int64
 	CPU                    float64
-	// Wall is the time limit of the run. It defaults to 30 seconds. At the tier Confined, there is no limit by default.
+	// Wall is the time limit of the run. It defaults to 30 seconds. In the tier Confined, there is no limit by default.
 	Wall time.Duration
 	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. Without it, the program gets
 	// SIGKILL at once.
@@ -207,7 +207,7 @@ const maxMB = 1 << 30
 
 // These are the limits of a confined server. CPU is not limited, because a server waits most of its time.
 const (
-	confinedMB   = 4 << 10 // of memory and of disk
+	confinedMB   = 4 << 10 // the limits of memory and of disk, in MiB
 	confinedPIDs = 512
 	confinedCPU  = 1 << 10
 )

@@ -17,15 +17,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// servers describes running servers: PostgreSQL, Redis and OpenSSH.
+// servers describes the running servers: PostgreSQL, Redis and OpenSSH.
 type servers struct {
 	Ports map[string]string // at 127.0.0.1
 	// Key is a private key that lets User in through SSH.
 	User, Key string
 }
 
-// realServersVar contains the servers of another process, in JSON. A user without an account cannot start PostgreSQL or
-// sshd, so the tests as an ordinary user use the servers of the tests as root.
+// realServersVar is the environment variable that contains the servers of another process, in JSON. A user without an
+// account cannot start PostgreSQL or sshd. The tests that run as an ordinary user therefore use the servers of the
+// tests that run as root.
 const realServersVar = "PROBE_SERVERS"
 
 // realServers starts servers that run until the test ends.
@@ -37,7 +38,7 @@ func realServers(t *testing.T) (s servers) {
 		}
 		return s
 	}
-	installed(t, "/usr/lib/postgresql/*/bin/initdb") // without it, NewCluster would skip the test
+	installed(t, "/usr/lib/postgresql/*/bin/initdb") // NewCluster would skip the test if PostgreSQL is missing
 	postgres := statetest.NewCluster(t)
 	s.Ports = map[string]string{"postgres": serveOne(t, pipe(postgres.Socket())), "redis": serveOne(t, pipe(redis(t)))}
 	s.Ports["ssh"], s.User, s.Key = sshd(t)
@@ -54,7 +55,7 @@ func installed(t *testing.T, path string) string {
 	return found[0]
 }
 
-// serveOne accepts connections and calls serve for each.
+// serveOne accepts connections and calls serve for each connection.
 func serveOne(t *testing.T, serve func(net.Conn)) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +149,7 @@ func sshd(t *testing.T) (port, name, key string) {
 		t.Fatal(err)
 	}
 	if os.Geteuid() == 0 {
-		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // as Debian's start script does
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // Debian's start script makes this folder too
 			t.Fatal(err)
 		}
 	}
@@ -174,7 +175,7 @@ func sshd(t *testing.T) (port, name, key string) {
 		defer f.Close()
 		cmd := exec.CommandContext(t.Context(), program, "-i", "-e", "-f", at("config"))
 		cmd.Stdin, cmd.Stdout = f, f
-		cmd.Run() // if the server fails, its client reports an error
+		cmd.Run() // if the server fails, its client reports the error
 	})
 	return port, me.Username, string(text)
 }

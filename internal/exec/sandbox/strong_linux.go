@@ -20,13 +20,13 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// The strong tier runs gVisor instead of bubblewrap. The cgroup, the user id, the pipes and the shim are the same
-// as at the standard tier. The shim applies neither Landlock nor a seccomp filter, because gVisor's kernel handles
-// the program's system calls.
+// The strong tier runs gVisor instead of bubblewrap. The cgroup, the user id, the pipes and the shim are the same as in
+// the standard tier. The shim applies neither Landlock nor a seccomp filter, because gVisor's kernel handles the
+// program's system calls.
 //
 // The shim cannot pass a listener from gVisor to ambit. Therefore, the shim keeps running next to the program and
-// accepts the connections to the proxy's address. For each connection, the shim requests a second connection from
-// ambit and relays the data. The program itself cannot reach any socket of the machine.
+// accepts the connections to the proxy's address. For each connection, the shim requests a second connection from ambit
+// and relays the data. The program itself cannot reach any socket of the machine.
 
 // Runsc is the name of gVisor's executable. ambit looks for it in the folder [Spec.Proofs] and then in PATH.
 const Runsc = "runsc"
@@ -119,7 +119,7 @@ func (r *running) prepareBundle(p *shim.Plan, l *launch, runsc string) error {
 		l.argv = append(l.argv, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
 	}
 	l.argv = append(l.argv, "run"+filepath.Ext(r.folder))
-	l.env = []string{"PATH=/usr/bin:/bin"} // gVisor starts its own processes
+	l.env = []string{"PATH=/usr/bin:/bin"} // gVisor needs PATH to start its own processes
 	return nil
 }
 
@@ -258,7 +258,7 @@ func (r *running) dial() {
 		if err == nil {
 			defer theirs.Close()
 			rights = unix.UnixRights(int(theirs.Fd()))
-			h.conns <- ours // does not block: the channel has space, and only this method sends to it
+			h.conns <- ours // This send does not block, because the channel has space and only this method sends to it.
 		}
 	}
 	raw, err := r.control.SyscallConn()

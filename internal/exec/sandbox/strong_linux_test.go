@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestStrongIsNeverLess: runs at the strong tier are refused if gVisor is missing or runsc is
-// another program. The refusal names what is missing.
+// TestStrongIsNeverLess checks that runs in the strong tier are refused if gVisor is missing or runsc is another
+// program. The refusal names what is missing.
 func TestStrongIsNeverLess(t *testing.T) {
 	if again() {
 		return

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestAtTheTierStrong builds gVisor if necessary and runs the same tests with it, as this
-// user and as an unprivileged user.
+// TestAtTheTierStrong builds gVisor if necessary and runs the same tests with gVisor, as the current user and as an
+// unprivileged user.
 func TestAtTheTierStrong(t *testing.T) {
-	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // these test only the standard tier
+	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // these tests cover only the standard tier
 	if again() {
 		return
 	}

@@ -21,7 +21,7 @@ func probeTemporary() {
 	select {}
 }
 
-// TestTempDir: the next process removes the folder of a killed one, and no other folder.
+// TestTempDir checks that the next process removes the folder of a killed process, and no other folder.
 func TestTempDir(t *testing.T) {
 	temp := t.TempDir()
 	begin := func() (string, *exec.Cmd) {
@@ -51,7 +51,7 @@ func TestTempDir(t *testing.T) {
 	dead, cmd := begin()
 	cmd.Process.Kill()
 	cmd.Wait()
-	// A folder of another machine: the process that made it may still run there.
+	// This folder belongs to another machine. The process that made it may still run there.
 	boot, err := bootID()
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +60,7 @@ func TestTempDir(t *testing.T) {
 	if elsewhere == dead {
 		t.Fatalf("%s does not contain the boot id %s", dead, boot)
 	}
-	// Entries that have the prefix of the ended process but must stay: a link, a file, and another
-	// user's folder.
+	// These entries have the prefix of the ended process but must stay: a link, a file, and another user's folder.
 	kept := t.TempDir()
 	link, file, foreign := dead+"1", dead+"2", dead+"3"
 	err = errors.Join(os.Mkdir(elsewhere, 0o700), os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
@@ -73,7 +72,7 @@ func TestTempDir(t *testing.T) {
 	}
 	begin()
 	if there(dead) || !there(lives) || !there(link) || !there(file) || !there(filepath.Join(kept, "f")) || there(foreign) != (os.Geteuid() == 0) {
-		t.Errorf("existing: folder of the ended process %t, of the live process %t, link %t, file %t, link's target %t, another user's folder %t",
+		t.Errorf("these still exist: the folder of the ended process %t, of the live process %t, the link %t, the file %t, the link's target %t, another user's folder %t",
 			there(dead), there(lives), there(link), there(file), there(filepath.Join(kept, "f")), there(foreign))
 	}
 	if !there(elsewhere) {

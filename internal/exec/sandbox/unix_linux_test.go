@@ -15,7 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// A program that may start any program talks with the others over Unix sockets. Other programs have none.
+// If a program may start any program, it can communicate with the other programs over Unix sockets. Other programs have
+// no Unix sockets.
 func TestUnixSockets(t *testing.T) {
 	needConfined(t)
 	const script = `
@@ -68,8 +69,8 @@ for address in "@name", os.environ["HOME"] + "/socket", "/tmp/socket", "relative
 	}
 }
 
-// A program cannot reach a socket outside by moving the parent of a private folder, so that the path of the private
-// folder leads to the folder of the socket.
+// A program cannot reach a socket outside the sandbox by moving the parent of a private folder, so that the path of the
+// private folder leads to the folder of the socket.
 func TestMovedPrivateFolder(t *testing.T) {
 	needConfined(t)
 	declared := shortDir(t)
@@ -102,7 +103,7 @@ except OSError as e:
 	}
 	out, err := Run(t.Context(), s)
 	if err != nil || string(out.Stdout) != "Permission denied\n" {
-		t.Errorf("%v, %+v: got %q, want that the permission is denied", err, out, out.Stdout)
+		t.Errorf("%v, %+v: the program printed %q, want a denied permission", err, out, out.Stdout)
 	}
 }
 

@@ -28,7 +28,7 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "leak"), nil
 }
 
-// TestOrdinaryWork: ordinary programs run, so the sandbox does not just refuse everything.
+// TestOrdinaryWork checks that ordinary programs run, so that a sandbox that refuses everything fails the tests.
 func TestOrdinaryWork(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -50,7 +50,7 @@ func TestOrdinaryWork(t *testing.T) {
 	}
 }
 
-// TestFolderOnThePath: a folder in PATH that has the name of the program is skipped.
+// TestFolderOnThePath checks that a folder in PATH is skipped if it has the name of the program.
 func TestFolderOnThePath(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "echo"), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -70,7 +70,7 @@ func TestFolderOnThePath(t *testing.T) {
 	}
 }
 
-// TestUmask: a restrictive umask of ambit does not hide files from the run's user.
+// TestUmask checks that a restrictive umask of ambit does not hide files from the run's user.
 func TestUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	if got := do(t, Spec{Argv: python("import os; open(os.environ['HOME'] + '/x', 'w'); print(open('/etc/passwd').read()[:5], len(os.listdir('/usr')) > 0)")}); got != "agent True" {
@@ -78,7 +78,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// TestMountsOutOfReach: a folder below a private folder of ambit's user can be mounted.
+// TestMountsOutOfReach checks that a folder below a private folder of ambit's user can be mounted.
 func TestMountsOutOfReach(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "closed", "agent")
@@ -100,14 +100,14 @@ func TestMountsOutOfReach(t *testing.T) {
 	}
 }
 
-// TestWayOut: common HTTP clients reach an allowed host through the proxy, and no other host.
+// TestWayOut checks that common HTTP clients reach an allowed host through the proxy, and no other host.
 func TestWayOut(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		io.WriteString(w, "hello from "+r.Host+string(body))
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS() // its certificate is for example.com
+	s.StartTLS() // the server's certificate is for example.com
 	t.Cleanup(s.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
@@ -146,19 +146,19 @@ func TestWayOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := do(t, spec(tt.argv)); !strings.Contains(got, tt.want) {
-				t.Errorf("got stdout %q, want %q in it", got, tt.want)
+				t.Errorf("got stdout %q, want it to contain %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestProofIsKept: a stored proof is valid only for its tier and its key.
+// TestProofIsKept checks that a stored proof is valid only for its tier and its key.
 func TestProofIsKept(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	key := provenMachine().key()
 	storeProof(dir, Standard, key)
 	if key == "" || !proofStored(dir, Standard, key) || proofStored(dir, Standard, key+"x") || proofStored(dir, Strong, key) || proofStored(dir, Standard, "") || proofStored("", Standard, key) {
-		t.Error("a proof is not found, or is found for another folder, tier or key")
+		t.Error("the stored proof is not found, or a proof is found for another folder, tier or key")
 	}
 }

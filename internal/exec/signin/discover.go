@@ -50,7 +50,7 @@ func newClient(c *egress.Client) *http.Client {
 
 // provider is the authorization server of a remote server.
 type provider struct {
-	resource string   // the resource that tokens are for
+	resource string   // the resource for which tokens are requested
 	scopes   []string // the scopes that the remote server supports
 	proofs   []string // the algorithms of proofs (DPoP) that the authorization server supports
 	*oauthex.AuthServerMeta
@@ -92,7 +92,7 @@ func (k *Keeper) discover(
 	case found == nil && !u.Legacy:
 		return nil, fmt.Errorf("the authorization server %s publishes no metadata", diag.Quote(issuer))
 	case found == nil:
-		// These are the addresses that revision 2025-03-26 prescribes for servers without metadata.
+		// Revision 2025-03-26 prescribes these addresses for servers without metadata.
 		found = &oauthex.AuthServerMeta{
 			Issuer: issuer, AuthorizationEndpoint: issuer + "/authorize", TokenEndpoint: issuer + "/token",
 			RegistrationEndpoint: issuer + "/register", CodeChallengeMethodsSupported: []string{"S256"},

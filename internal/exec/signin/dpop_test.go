@@ -22,13 +22,13 @@ type dpopWorld struct {
 	unknown  bool              // the remote server knows only the scheme Bearer
 	schemes  []string          // the schemes that such a server got
 	downTo   string            // the type of new tokens, if it is not DPoP
-	nonce    string            // the nonce that proofs must contain, or ""
-	restless bool              // asks for another nonce each time
-	bound    map[string]string // the thumbprint of the key, by token
-	seen     map[string]bool   // the ids of proofs
-	last     string            // the thumbprint in the last proof
-	asked    int               // how often a nonce was asked for
-	problem  string            // why the last proof was refused
+	nonce    string            // the nonce that proofs must contain, or "" for none
+	restless bool              // set to ask for another nonce at each request
+	bound    map[string]string // maps each token to the thumbprint of its key
+	seen     map[string]bool   // the ids of all proofs so far
+	last     string            // the thumbprint of the key in the last proof
+	asked    int               // how often the world has asked for a nonce
+	problem  string            // the reason why the last proof was refused
 }
 
 // turnOn makes the world announce and require DPoP.
@@ -120,8 +120,8 @@ func (d *dpopWorld) check(r *http.Request, base, token string, isCall bool) (non
 	return is.Nonce, ""
 }
 
-// The tokens of a provider that supports DPoP are bound to a key that is stored with the sign-in, also when they are
-// renewed.
+// The tokens of a provider that supports DPoP are bound to a key. The key is stored with the sign-in. Renewed tokens
+// are bound to the same key.
 func TestDPoP(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.turnOn()
@@ -135,7 +135,7 @@ func TestDPoP(t *testing.T) {
 		k.now = func() time.Time { return later }
 	}
 	if len(w.forms) != 2 || w.dpop.asked != 0 {
-		t.Errorf("%d token requests, %d requests for a nonce", len(w.forms), w.dpop.asked)
+		t.Errorf("the provider got %d token requests and asked for a nonce %d times", len(w.forms), w.dpop.asked)
 	}
 	first := stored(t, k, w).Key
 	w.signIn(k)
@@ -150,7 +150,7 @@ func TestNoDPoP(t *testing.T) {
 	w.metadata["dpop_signing_alg_values_supported"] = []string{"RS256", "none"}
 	w.signIn(k)
 	if stored(t, k, w).Key != nil {
-		t.Error("the sign-in has a key")
+		t.Error("the sign-in has a key, although the provider does not announce DPoP")
 	}
 	req := httptest.NewRequest(http.MethodPost, w.endpoint(), nil)
 	s := k.Session(w.target(), nil)
@@ -158,7 +158,7 @@ func TestNoDPoP(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Prove(req); err != nil || req.Header.Get("DPoP") != "" || !strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ") {
-		t.Errorf("a request without DPoP: %v, a proof of %d bytes", err, len(req.Header.Get("DPoP")))
+		t.Errorf("a request without DPoP: error %v, and a proof of %d bytes", err, len(req.Header.Get("DPoP")))
 	}
 }
 
@@ -228,12 +228,12 @@ func TestDPoPNonce(t *testing.T) {
 			t.Errorf("a call with the nonce %s: status %d, %v (%s)", nonce, status, err, w.dpop.problem)
 		}
 	}
-	if w.dpop.asked != 4 { // token endpoint, sign-in, first, second
+	if w.dpop.asked != 4 { // one nonce for each of: the token endpoint, the sign-in, the first call, the second call
 		t.Errorf("a nonce was asked for %d times, want 4", w.dpop.asked)
 	}
 }
 
-// A server that asks for another nonce each time is not asked without end.
+// If a server asks for another nonce each time, ambit stops after a few requests.
 func TestEndlessNonces(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.turnOn()

@@ -84,7 +84,7 @@ func (k *Keeper) begin(
 		return nil, "", fmt.Errorf("the authorization server %s has no sign-in page", diag.Quote(p.Issuer))
 	}
 	if old.Issuer != p.Issuer {
-		old = &grant{} // clients, scopes and tokens of another authorization server mean nothing to this one
+		old = &grant{} // clients, scopes and tokens of another authorization server are useless for this one
 	}
 	redirect, err := b.Redirect(ctx, preferredPort(u, old.Client))
 	if err != nil {
@@ -109,7 +109,7 @@ func (k *Keeper) begin(
 		oauth2.S256ChallengeOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource),
 	}
 	if slices.Contains(scopes, offline) {
-		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // OpenID Connect Core, section 11
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // as OpenID Connect Core, section 11, requires
 	}
 	return v, config.AuthCodeURL(v.State, options...), nil
 }

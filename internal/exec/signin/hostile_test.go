@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// failsToSignIn checks that a sign-in fails with a message, and that no code and no token reached anyone.
+// failsToSignIn checks that a sign-in fails with the given message, and that nobody received a code or a token.
 func failsToSignIn(t *testing.T, w *world, k *Keeper, message string) {
 	t.Helper()
 	ctx := bounded(t)
@@ -31,7 +31,7 @@ func failsToSignIn(t *testing.T, w *world, k *Keeper, message string) {
 		t.Error("the sign-in had no time limit")
 	}
 	if len(w.forms) > 0 {
-		t.Error("the token endpoint was asked")
+		t.Error("the token endpoint received a request")
 	}
 	if err != nil && strings.Contains(err.Error(), "canary") {
 		t.Errorf("the error contains a secret: %v", err)
@@ -74,7 +74,7 @@ func TestHostileMetadata(t *testing.T) {
 	}
 }
 
-// An answer of a stranger is refused before the code is sent anywhere.
+// An answer from a stranger is refused before the code is sent anywhere.
 func TestHostileAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name, message string
@@ -101,19 +101,19 @@ func TestReadAnswer(t *testing.T) {
 		answer string
 		ok     bool
 	}{
-		"right":                  {"code=c&state=s", true},
-		"right issuer":           {"code=c&state=s&iss=https%3A%2F%2Flogin.example", true},
-		"wrong state":            {"code=c&state=t", false},
-		"no state":               {"code=c", false},
-		"unannounced and wrong":  {"code=c&state=s&iss=https%3A%2F%2Fbank.example", false},
-		"issuer with a slash":    {"code=c&state=s&iss=https%3A%2F%2Flogin.example%2F", false},
-		"two issuers":            {"code=c&state=s&iss=https%3A%2F%2Flogin.example&iss=x", false},
-		"two codes":              {"code=c&code=d&state=s", false},
-		"code and error":         {"code=c&state=s&error=server_error", false},
-		"error of someone else":  {"error=access_denied&state=t", false},
-		"an empty issuer":        {"code=c&state=s&iss=", false},
-		"an issuer by a prefix":  {"code=c&state=s&iss=https%3A%2F%2Flogin.example.bank.example", false},
-		"a code that is missing": {"state=s", false},
+		"right":                               {"code=c&state=s", true},
+		"right issuer":                        {"code=c&state=s&iss=https%3A%2F%2Flogin.example", true},
+		"wrong state":                         {"code=c&state=t", false},
+		"no state":                            {"code=c", false},
+		"an unannounced issuer that is wrong": {"code=c&state=s&iss=https%3A%2F%2Fbank.example", false},
+		"issuer with a slash":                 {"code=c&state=s&iss=https%3A%2F%2Flogin.example%2F", false},
+		"two issuers":                         {"code=c&state=s&iss=https%3A%2F%2Flogin.example&iss=x", false},
+		"two codes":                           {"code=c&code=d&state=s", false},
+		"an answer with both a code and an error":    {"code=c&state=s&error=server_error", false},
+		"an error with the state of another sign-in": {"error=access_denied&state=t", false},
+		"an empty issuer": {"code=c&state=s&iss=", false},
+		"an issuer that is a prefix of the right one": {"code=c&state=s&iss=https%3A%2F%2Flogin.example.bank.example", false},
+		"a code that is missing":                      {"state=s", false},
 	} {
 		q, err := url.ParseQuery(tt.answer)
 		if err != nil {
@@ -125,7 +125,7 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// publicOnly is a keeper as in production, whose resolver knows only private addresses.
+// publicOnly is a keeper as in production. Its resolver returns only private addresses.
 func publicOnly(t *testing.T) *Keeper {
 	t.Helper()
 	h := home.At(t.TempDir())
@@ -153,7 +153,7 @@ func TestPrivateAddresses(t *testing.T) {
 		challenge := []oauthex.Challenge{{Scheme: "bearer", Params: map[string]string{"resource_metadata": named}}}
 		_, err := k.discover(t.Context(), "https://remote.example/mcp", challenge, Upstream{})
 		if err == nil || !strings.Contains(err.Error(), "blocked") && !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: the error is %v", named, err)
+			t.Errorf("%s: the error is %v, want a refused address", named, err)
 		}
 	}
 	for _, issuer := range []string{"https://intranet.example", "http://127.0.0.1:9"} {

@@ -65,14 +65,14 @@ func (l *Loopback) Visit(ctx context.Context, page, state string) (url.Values, e
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
 	}
-	go func() { _ = server.Serve(listener) }() // ends when the server is closed
+	go func() { _ = server.Serve(listener) }() // Serve returns when the server is closed
 	defer func() {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if server.Shutdown(leaving) != nil {
 			server.Close()
 		}
-		l.Close() // if the server has not started to serve
+		l.Close() // close the listener if the server has not started to serve
 	}()
 	if err := l.Show(ctx, page); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (l *Loopback) Visit(ctx context.Context, page, state string) (url.Values, e
 			}
 			select {
 			case answers <- answer:
-			default: // the browser was faster
+			default: // the answer came through the browser first
 			}
 		}()
 	}
@@ -133,7 +133,7 @@ func (p *returnPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
 	switch {
-	case r.Host != p.host: // a name that resolves to this machine
+	case r.Host != p.host: // the Host header is another name that resolves to this machine
 		w.WriteHeader(http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet:
 		w.WriteHeader(http.StatusMethodNotAllowed)
@@ -146,7 +146,7 @@ func (p *returnPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		select {
 		case p.answers <- query:
 			const page = "<!doctype html><title>ambit</title><p>ambit has the answer. You can close this page.</p>"
-			_, _ = w.Write([]byte(page)) // the browser may be gone
+			_, _ = w.Write([]byte(page)) // the browser may have closed the connection
 		default:
 			w.WriteHeader(http.StatusGone)
 		}

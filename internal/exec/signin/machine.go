@@ -52,7 +52,7 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 		return nil, err
 	}
 	scopes := slices.DeleteFunc(chooseScopes(p, u, parameter(challenges, "scope"), nil), func(s string) bool {
-		return s == offline // there is nothing to renew: the client asks again
+		return s == offline // there is nothing to renew, because the client can ask for another token
 	})
 	c := client{Issuer: p.Issuer, ID: u.ClientID, Secret: u.secret}
 	c.Method = secretMethod(u.secret, p.TokenEndpointAuthMethodsSupported)
@@ -89,7 +89,7 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 	if err != nil {
 		return nil, fmt.Errorf("the authorization server %s gave no token: %w", diag.Quote(p.Issuer), tidy(err))
 	}
-	c.Secret = "" // the settings contain it
+	c.Secret = "" // the settings contain this scope
 	token.RefreshToken = ""
 	g := &grant{
 		Principal: t.Principal, Resource: p.resource, Issuer: p.Issuer, Client: c,

@@ -83,7 +83,7 @@ func TestMachineGrants(t *testing.T) {
 				}
 			}
 			if len(w.forms) != 1 || w.forms[0].Get("resource") != w.endpoint() {
-				t.Errorf("%d token requests for the resource %q", len(w.forms), w.forms[0].Get("resource"))
+				t.Errorf("there were %d token requests, for the resource %q", len(w.forms), w.forms[0].Get("resource"))
 			}
 			later := time.Now().Add(2 * time.Hour)
 			k.now = func() time.Time { return later }
@@ -92,7 +92,7 @@ func TestMachineGrants(t *testing.T) {
 				t.Errorf("a call with an expired token: status %d, %v", status, err)
 			}
 			if len(w.forms) != 2 || len(w.pages) > 0 {
-				t.Errorf("%d token requests and %d pages", len(w.forms), len(w.pages))
+				t.Errorf("there were %d token requests, and %d pages were shown", len(w.forms), len(w.pages))
 			}
 		})
 	}

@@ -27,15 +27,15 @@ type world struct {
 	server, issuer *httptest.Server
 
 	mu       sync.Mutex
-	needs    string              // the scope that the server needs, or ""
-	claims   map[string]string   // changes of the server's metadata: resource
-	metadata map[string]any      // changes of the authorization server's metadata
-	answer   map[string]string   // changes of the answer of the page
+	needs    string              // the scope that the server requires, or ""
+	claims   map[string]string   // changes to the server's metadata; the key "resource" is the resource
+	metadata map[string]any      // changes to the authorization server's metadata
+	answer   map[string]string   // changes to the answer of the sign-in page
 	life     int                 // lifetime of a token in seconds; 0 means that the answer does not contain it
 	codes    map[string]askedFor // by code
 	tokens   map[string]askedFor // valid access tokens
 	refresh  map[string]askedFor // valid refresh tokens
-	pages    []url.Values        // the requests to the page
+	pages    []url.Values        // the requests to the sign-in page
 	forms    []url.Values        // the requests to the token endpoint
 	clients  int                 // registered clients
 	revoked  []string
@@ -177,7 +177,7 @@ func (w *world) token(rw http.ResponseWriter, r *http.Request) {
 		of, ok = askedFor{client: r.PostForm.Get("client_id"), resource: r.PostForm.Get("resource")}, right
 	case "refresh_token":
 		of, ok = w.refresh[r.PostForm.Get("refresh_token")]
-		delete(w.refresh, r.PostForm.Get("refresh_token")) // each refresh token works once
+		delete(w.refresh, r.PostForm.Get("refresh_token")) // each refresh token works only once
 	}
 	if !ok || of.client != r.PostForm.Get("client_id") || of.resource != r.PostForm.Get("resource") {
 		reply(rw, 400, map[string]any{"error": "invalid_grant", "error_description": "canary " + r.PostForm.Encode()})
@@ -209,7 +209,7 @@ func (w *world) set(change func(*world)) {
 func newKeeper(t *testing.T) *Keeper {
 	t.Helper()
 	h := home.At(t.TempDir())
-	t.Setenv("AMBIT_HOME", h.Dir()) // keeps the vault's key in the folder
+	t.Setenv("AMBIT_HOME", h.Dir()) // with AMBIT_HOME set, the vault's key is stored in the folder
 	c := egress.New(egress.Switches{LoopbackHTTP: true})
 	t.Cleanup(c.Close)
 	return New(h, credential.Open(h), c)

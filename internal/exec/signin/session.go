@@ -29,7 +29,7 @@ type Session struct {
 	mu      sync.Mutex // held during a sign-in
 	signIns int
 
-	nonce atomic.Value // the string that the server wants in proofs (DPoP)
+	nonce atomic.Value // the nonce that the server requires in proofs (DPoP)
 
 	// plain is the bound token that the server refused because it does not know the scheme DPoP. From then on, the session
 	// sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section 7.2).
@@ -85,7 +85,7 @@ func (s *Session) Refused(
 ) (again bool, err error) {
 	challenges, err := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate"))
 	if err != nil {
-		challenges = nil // find the authorization server without its help
+		challenges = nil // find the authorization server without a challenge
 	}
 	scheme, sent := credentials(req)
 	if scheme == typeDPoP && resp.StatusCode == http.StatusUnauthorized {
@@ -128,7 +128,7 @@ func (s *Session) Refused(
 	case err != nil:
 		return false, s.target.unusable(err)
 	case g.Access != "" && g.Access != sent:
-		return true, nil // renewed by this call or another one
+		return true, nil // this call or another one has renewed the token
 	case s.browser != nil:
 		return s.signIn(ctx, sent, challenges)
 	}

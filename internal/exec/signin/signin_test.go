@@ -16,7 +16,7 @@ func TestSignIn(t *testing.T) {
 	w.signIn(k)
 	page, form := w.pages[0], w.forms[0]
 	if page.Get("code_challenge_method") != "S256" || len(page.Get("code_challenge")) != 43 {
-		t.Errorf("the page was asked without PKCE: %v", page)
+		t.Errorf("the request to the sign-in page has no PKCE: %v", page)
 	}
 	if page.Get("resource") != w.endpoint() || form.Get("resource") != w.endpoint() {
 		t.Errorf("the resource is %q on the page and %q in the token request", page.Get("resource"), form.Get("resource"))
@@ -26,7 +26,7 @@ func TestSignIn(t *testing.T) {
 	}
 	// A session without a browser uses the stored sign-in.
 	if status, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint()); err != nil || status != 200 {
-		t.Errorf("a call with the stored sign-in: status %d, %v", status, err)
+		t.Errorf("a call with the stored sign-in returned status %d, %v", status, err)
 	}
 	if len(w.pages) != 1 {
 		t.Errorf("the page was shown %d times", len(w.pages))
@@ -44,11 +44,11 @@ func TestNeedsSignIn(t *testing.T) {
 	_, err := request(t.Context(), s, w.endpoint())
 	wantRefusal(t, err, "server remote needs a sign-in", "ambit login notes remote")
 	if !s.Missing() {
-		t.Error("the sign-in is not missing")
+		t.Error("Missing returned false before the sign-in")
 	}
 	w.signIn(k)
 	if s.Missing() {
-		t.Error("the sign-in is missing after a sign-in")
+		t.Error("Missing returned true after the sign-in")
 	}
 	if found, err := k.SignOut(t.Context(), new(w.target())); !found || err != nil {
 		t.Fatalf("SignOut = %t, %v", found, err)
@@ -83,7 +83,7 @@ func TestStatus(t *testing.T) {
 	later := time.Now().Add(2 * time.Hour)
 	k.now = func() time.Time { return later }
 	if _, ended := k.Status(target); ended != nil {
-		t.Errorf("an expired token that can be renewed: %v", ended)
+		t.Errorf("an expired token that can be renewed has the status %v", ended)
 	}
 	g.Refresh = ""
 	if err := k.save(target, g); err != nil {
@@ -109,11 +109,11 @@ func TestReplacedTokensAreRevoked(t *testing.T) {
 		t.Errorf("%d tokens were revoked, want the two old ones", len(w.revoked))
 	}
 	if status, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint()); err != nil || status != 200 {
-		t.Errorf("a call with the new sign-in: status %d, %v", status, err)
+		t.Errorf("a call with the new sign-in returned status %d, %v", status, err)
 	}
 }
 
-// Many calls that find an expired token renew it once, and each renewal uses up its refresh token.
+// If many calls find an expired token, they renew it once, because each renewal uses up its refresh token.
 func TestRenew(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.signIn(k)
@@ -125,7 +125,7 @@ func TestRenew(t *testing.T) {
 	for range 8 {
 		calls.Go(func() {
 			if status, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint()); err != nil || status != 200 {
-				t.Errorf("a call with an expired token: status %d, %v", status, err)
+				t.Errorf("a call with an expired token returned status %d, %v", status, err)
 			}
 		})
 	}
@@ -155,11 +155,12 @@ func TestRevokedAccessToken(t *testing.T) {
 	w.signIn(k)
 	w.set(func(w *world) { clear(w.tokens) })
 	if status, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint()); err != nil || status != 200 {
-		t.Errorf("a call after the token was revoked: status %d, %v", status, err)
+		t.Errorf("after the token was revoked, a call returned status %d, %v", status, err)
 	}
 }
 
-// A refresh token that a thief has used before is rejected. The sign-in then ends, and is not tried again.
+// A refresh token that a thief has already used is rejected. The sign-in then ends, and ambit does not try the token
+// again.
 func TestStolenRefreshToken(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.signIn(k)
@@ -226,7 +227,7 @@ func TestStepUp(t *testing.T) {
 	_, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint())
 	wantRefusal(t, err, `needs the further scopes "write"`, "ambit login --scope write notes remote")
 	if status, err := request(t.Context(), k.Session(w.target(), person(), "write"), w.endpoint()); err != nil || status != 200 {
-		t.Fatalf("signing in with a further scope: status %d, %v", status, err)
+		t.Fatalf("signing in with a further scope returned status %d, %v", status, err)
 	}
 	if got := strings.Fields(w.pages[len(w.pages)-1].Get("scope")); !slices.Equal(got, []string{"read", "offline_access", "write"}) {
 		t.Errorf("the scopes are %v", got)
@@ -236,7 +237,7 @@ func TestStepUp(t *testing.T) {
 	}
 }
 
-// A server that asks for ever more scopes does not show ever more pages.
+// A server that asks for further scopes again and again cannot show an unlimited number of pages.
 func TestStepUpLimit(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	s := k.Session(w.target(), person())
@@ -251,7 +252,7 @@ func TestStepUpLimit(t *testing.T) {
 	}
 }
 
-// A server that asks again for a scope that was already requested is not asked again.
+// If a server asks again for a scope that was already requested, the person is not asked again.
 func TestSameScopeAgain(t *testing.T) {
 	w, k := newWorld(t), newKeeper(t)
 	w.signIn(k)

@@ -140,7 +140,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 // failure converts the error of a failed tool call to a refusal.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return r // the call was refused before it was sent
+		return r // the call was refused before it was sent to the server
 	}
 	// A call that was not sent, or that only reads, has no effect. Any other call may have taken effect.
 	refuse := call.Uncertain
@@ -289,7 +289,7 @@ func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext
 		}
 		return result, err
 	case f.Method == methodUnsubscribe:
-		return jsontext.Value("{}"), nil // the client did not watch the resource
+		return jsontext.Value("{}"), nil // the client had no subscription to the resource
 	}
 	return s.watch(ctx, key, uri, f)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A refusal reports whether the call was sent to the server, even for a tool that only reads.
+// A refusal reports whether the call was sent to the server, even if the tool only reads.
 func TestUnsent(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo", "hang", "crash"}, "-do", "wait-in-second-life")

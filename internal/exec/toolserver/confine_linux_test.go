@@ -21,7 +21,7 @@ import (
 	ambithome "github.com/ambit-run/ambit/internal/store/home"
 )
 
-// A server reaches only its hosts. It may run for days.
+// The network policy of a server allows only its hosts, and sets LongRunning, because a server may run for days.
 func TestPolicyForHosts(t *testing.T) {
 	for _, tt := range []struct {
 		hosts agent.Access
@@ -42,7 +42,7 @@ func TestPolicyForHosts(t *testing.T) {
 	}
 }
 
-// confined makes the rig's servers confined. They have the derived access and more.
+// confined makes the rig's servers confined. They have the derived access and the rights in more.
 func (r *rig) confined(more ...agent.Right) {
 	files := r.t.TempDir()
 	r.o.Confine = &Confinement{
@@ -59,8 +59,8 @@ func TestCredentialsInTheArgumentsOfAConfinedServer(t *testing.T) {
 	r.checkArguments(r.proven())
 }
 
-// A call's result lists the hosts that the server contacted and what it was refused while the call ran. A call that
-// failed has a hint with the command that allows it.
+// A call's result lists the hosts that the server contacted and the rights that it lacked while the call ran. The
+// refusal of a failed call has a hint with the command that adds the rights.
 func TestObserved(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestObserved(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go io.Copy(c, c) // until the server ends
+			go io.Copy(c, c) // echo until the server ends
 		}
 	}()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,7 +105,7 @@ func TestObserved(t *testing.T) {
 		contacted        []string
 		refused          []agent.Right
 		omitted          int
-		hint             string // a part of the hint; "" if there must be none
+		hint             string // a part that the hint must contain; "" if there must be no hint
 	}{
 		{name: "nothing", tool: "echo"},
 		{name: "contacted", tool: "connect", path: here, contacted: []string{here}},
@@ -187,7 +187,7 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// The refusal of a server that failed to start names the accesses that its sandbox refused.
+// If a server fails to start, the refusal names the rights that its sandbox refused.
 func TestStartDenied(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-do", "dial-and-exit")
@@ -316,11 +316,11 @@ func TestConfinedSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := spec(); slices.ContainsFunc(got.Mounts, func(m sandbox.Mount) bool { return m.To == work+"/data" }) {
-		t.Error("a link that the server may have made is followed")
+		t.Error("a link that the server may have created was followed")
 	}
 	more = agent.Access{{Kind: agent.CanExecute, What: agent.Any}}
 	if got := spec(); got.NoExec {
-		t.Error("with every program, NoExec is set")
+		t.Error("NoExec is set, although the server may start every program")
 	}
 }
 

@@ -26,30 +26,30 @@ func TestDriftIsNamed(t *testing.T) {
 		words                      []string
 	}{
 		{name: "as declared", tools: []string{tool("read_file"), tool("write_file")}},
-		{name: "in another order", tools: []string{tool("write_file"), tool("read_file")}},
+		{name: "the tools are in another order", tools: []string{tool("write_file"), tool("read_file")}},
 		{
-			name: "one is missing", tools: []string{tool("read_file")},
+			name: "one tool is missing", tools: []string{tool("read_file")},
 			missing: []string{"write_file"}, words: []string{`does not advertise "write_file"`},
 		},
 		{
-			name: "all are missing", tools: nil, missing: []string{"read_file", "write_file"},
+			name: "all tools are missing", tools: nil, missing: []string{"read_file", "write_file"},
 			words: []string{`does not advertise "read_file" and "write_file"`},
 		},
 		{
-			name: "one is unexpected", tools: []string{tool("read_file"), tool("write_file"), tool("exec")},
+			name: "one tool is unexpected", tools: []string{tool("read_file"), tool("write_file"), tool("exec")},
 			unexpected: []string{"exec"}, words: []string{`advertises "exec", which is not declared`},
 		},
 		{
-			name: "one is renamed", tools: []string{tool("readFile"), tool("write_file")},
+			name: "one tool is renamed", tools: []string{tool("readFile"), tool("write_file")},
 			missing: []string{"read_file"}, unexpected: []string{"readFile"}, renamed: map[string]string{"read_file": "readFile"},
 			words: []string{`does not advertise "read_file"`, `advertises "readFile"`},
 		},
 		{
-			name: "one appears twice", tools: []string{tool("read_file"), tool("write_file"), tool("read_file")},
+			name: "one tool appears twice", tools: []string{tool("read_file"), tool("write_file"), tool("read_file")},
 			twice: []string{"read_file"}, words: []string{`advertises "read_file" more than once`},
 		},
 		{
-			name: "one is ambiguous", tools: []string{tool("read_file"), `{"name":"write_file","description":"a","description":"b"}`},
+			name: "one definition is ambiguous", tools: []string{tool("read_file"), `{"name":"write_file","description":"a","description":"b"}`},
 			words: []string{`the definition of "write_file" is ambiguous`},
 		},
 		{
@@ -93,7 +93,7 @@ func TestLockedDefinitions(t *testing.T) {
 	const plain = `{"name":"echo","description":"Says it back.","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}`
 	tests := []struct {
 		name, now string
-		field     string // the field that changed
+		field     string // the field that must be reported as changed
 		was, is   string
 	}{
 		{"the same", plain, "", "", ""},
@@ -175,7 +175,7 @@ func TestAnnouncedChanges(t *testing.T) {
 		name  string
 		now   []string
 		lock  bool
-		words string // a part of the message, if the server has drifted
+		words string // a part of the message if the server has drifted, or ""
 	}{
 		{"no change", []string{definition("announce"), definition("echo")}, false, ""},
 		{"no change, locked", []string{definition("announce"), definition("echo")}, true, ""},
@@ -225,7 +225,7 @@ func TestAnnouncedChanges(t *testing.T) {
 // perServer returns the number of processes that one server has.
 func (r *rig) perServer() int {
 	if contained(r.t) {
-		return 3 // bubblewrap, the first process in the namespace, and the program
+		return 3 // the processes are bubblewrap, the first process in the namespace, and the program
 	}
 	return 1
 }
@@ -243,7 +243,7 @@ func TestListFailsAfterAnnouncement(t *testing.T) {
 	}
 }
 
-// A definition that changed during a restart counts as drift too.
+// A definition that changed during a restart is drift too.
 func TestDriftAfterACrash(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"crash", "echo"})
@@ -329,7 +329,7 @@ func TestFirstStartFails(t *testing.T) {
 	r.until("the server is proven", m.Proven)
 	r.works(m, "one")
 	if got := <-announced; got != "one "+mcpwire.MethodToolsChanged {
-		t.Errorf("got the announcement %q, want that the tools changed", got)
+		t.Errorf("the announcement is %q, want a change of the tools", got)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is a tool server when this variable is set.
+// If this variable is set, the test binary runs as a tool server.
 const fakeEnv = "AMBIT_TOOLSERVER_FAKE"
 
 func TestMain(m *testing.M) {
@@ -31,18 +31,18 @@ func TestMain(m *testing.M) {
 		runFake(os.Args[1:])
 		return
 	}
-	// The thread that starts programs never ends: if it did, the kernel would kill the programs.
+	// The thread that starts programs must never end, because the kernel would then kill the programs.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/exec/toolserver.startPrograms"))
 }
 
 // fake is a tool server on stdio that misbehaves as its arguments request.
 type fake struct {
 	does  []string // the requested misbehaviors
-	state string   // a folder that the test and later starts of the server can read
+	state string   // the path of a folder that the test and later starts of the server can read
 	tools []string
 	page  int
-	life  int  // how often the server was started, including this time
-	asks  bool // the client accepts elicitation requests
+	life  int  // how often the server was started so far, including this start
+	asks  bool // set if the client accepts elicitation requests
 	asked fakeRequest
 	out   io.Writer
 	conn  net.Conn
@@ -55,7 +55,7 @@ func runFake(args []string) {
 	does := flags.String("do", "", "misbehaviors, separated by commas")
 	tools := flags.String("tools", "", "names")
 	flags.StringVar(&f.state, "state", "", "folder")
-	flags.IntVar(&f.page, "page", 1000, "tools on a page")
+	flags.IntVar(&f.page, "page", 1000, "number of tools on one page")
 	meet := flags.String("meet", "", "two files: create the first and wait for the second")
 	_ = flags.Parse(args)
 	f.does, f.tools = strings.Split(*does, ","), strings.Split(*tools, ",")
@@ -119,7 +119,7 @@ func (f *fake) await(name string) {
 		if _, err := os.Stat(f.path(name)); err == nil {
 			return
 		}
-		time.Sleep(time.Millisecond) // before the next check
+		time.Sleep(time.Millisecond) // poll again after a pause
 	}
 }
 

@@ -39,7 +39,7 @@ func handler(s *mcp.Server, stateless bool) http.Handler {
 type endpoint struct {
 	url    string
 	answer atomic.Pointer[http.Handler]
-	header atomic.Pointer[http.Header] // the header of the last request
+	header atomic.Pointer[http.Header] // the header of the last request that the server received
 }
 
 func (h *endpoint) set(now http.Handler) { h.answer.Store(&now) }
@@ -61,7 +61,7 @@ func (r *rig) at(alias string, tools []string, answer http.Handler, headers ...a
 		(*h.answer.Load()).ServeHTTP(w, req)
 	}))
 	r.t.Cleanup(func() {
-		server.CloseClientConnections() // a stream for notifications may still be open
+		server.CloseClientConnections() // a client may still have a stream for notifications open
 		server.Close()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})

@@ -39,7 +39,7 @@ func TestLazyServer(t *testing.T) {
 	r.lazy()
 	m := r.start()
 	if lives := r.read("one/lives") + r.read("two/lives"); lives != "" || len(m.Proofs()) != 0 {
-		t.Errorf("before the first use: started %q, proofs %+v", lives, m.Proofs())
+		t.Errorf("before the first use, the server was started %q times and the proofs are %+v", lives, m.Proofs())
 	}
 	r.works(m, "one")
 	if lives := r.read("two/lives"); lives != "" {
@@ -139,7 +139,7 @@ func TestLazyServerStartFails(t *testing.T) {
 	one.Command = r.path("not-there-yet")
 	r.lazy()
 	m := r.start()
-	for range 2 { // the second call comes before the next start
+	for range 2 { // make the second call before the next start
 		_, refusal := r.call(m, "one", "echo", `{}`)
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		if !strings.Contains(refusal.Message, "not-there-yet") {

@@ -65,10 +65,10 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 }
 
 // privateParents returns a private folder for the folder of each file that the server can write, and of each declared
-// path that does not exist. So a server can create what is missing, and the files that many programs create beside the
-// one that they write, such as the journal of a database. The private folders are kept between starts. They are beside
-// the server's private home and not in it, because the server could replace them there. A folder for which shown returns
-// true gets no private folder.
+// path that does not exist. A server can therefore create missing files. It can also create the files that many
+// programs need next to the file that they write, such as the journal of a database. The private folders are kept
+// between starts. They are beside the server's private home and not in it, because the server could replace them there.
+// A folder for which shown returns true gets no private folder.
 func privateParents(
 	files, own string, access agent.Access, shown func(dir string) bool,
 ) (mounts []sandbox.Mount, err error) {
@@ -83,7 +83,7 @@ func privateParents(
 			continue
 		}
 		sum := sha256.Sum256([]byte(dir))
-		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16])) // no server's folder has such a name
+		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16])) // no server has a folder with this name
 		if err := os.MkdirAll(source, 0o700); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func privateParents(
 	return mounts, nil
 }
 
-// alreadyShown lists folders that a sandbox has its own version of.
+// alreadyShown lists folders of which a sandbox has its own version.
 var alreadyShown = []string{
 	"/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/scratch",
 }
@@ -128,7 +128,7 @@ func linkHome(files string, declared agent.Access) error {
 			continue
 		}
 		if _, err := root.Lstat(rel); err == nil {
-			continue // the server has its own file
+			continue // the server already has its own file there
 		}
 		problems = append(problems, root.MkdirAll(filepath.Dir(rel), 0o700), root.Symlink(r.What, rel))
 	}
@@ -171,7 +171,7 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 		case slices.ContainsFunc(access, func(other agent.Right) bool {
 			below := func(path, folder string) bool { return path != folder && sandbox.Inside(path, folder) }
 			return other.Kind == agent.CanWrite && (below(right.What, other.What) || below(real, realPath(other.What)))
-		}): // the mount of the other folder shows it, and the server could have replaced it with a link
+		}): // the mount of the other folder shows this place, and the server could have replaced it with a link
 		default:
 			paths = append(paths, right)
 		}
@@ -179,8 +179,8 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 	return paths
 }
 
-// protected reports whether a path is one of the paths that a server must not change, or is in one of them. A folder in
-// a folder of agents can contain an agent too.
+// protected reports whether a path is one of the paths that a server must not change, or is inside one of them. A
+// folder inside a folder of agents can also contain an agent.
 func protected(source string, readOnly []string) bool {
 	return slices.ContainsFunc(readOnly, func(path string) bool {
 		return path != "" && sandbox.Inside(source, realPath(path))

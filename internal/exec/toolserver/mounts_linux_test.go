@@ -48,7 +48,7 @@ func TestProtect(t *testing.T) {
 			},
 		},
 		{"a lock that does not exist", work, at("elsewhere"), []string{at("work/ambit.lock")}, nil},
-		{"a manifest that is read-only anyway", sandbox.Mount{Source: at("work"), To: "/w"}, at("elsewhere"), []string{at("work/agents/deep/a.json")}, nil},
+		{"a manifest that is already read-only", sandbox.Mount{Source: at("work"), To: "/w"}, at("elsewhere"), []string{at("work/agents/deep/a.json")}, nil},
 		{
 			"ambit's home", work, at("work/home/.ambit"), nil,
 			[]sandbox.Mount{pin("work/home", "/w/home"), {To: "/w/home/.ambit", Hide: true}},
@@ -129,7 +129,7 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestReplaceable checks that a program counts as replaceable if the server can write its folder, also through a link.
+// TestReplaceable checks that a program counts as replaceable if the server can write its folder, even through a link.
 func TestReplaceable(t *testing.T) {
 	dir := t.TempDir()
 	at := func(path string) string { return filepath.Join(dir, path) }
@@ -163,7 +163,8 @@ func TestReplaceable(t *testing.T) {
 	}
 }
 
-// A server that can write a file gets a private folder in place of the file's folder, also if the file does not exist.
+// If a server can write a file, it gets a private folder in place of the file's folder, even if the file does not
+// exist.
 func TestPrivateParents(t *testing.T) {
 	dir := t.TempDir()
 	at := func(path string) string { return filepath.Join(dir, path) }
@@ -205,7 +206,7 @@ func TestPrivateParents(t *testing.T) {
 				got = append(got, m.To)
 				info, err := os.Stat(m.Source)
 				if err != nil || !info.IsDir() || !m.Write || !m.Give || sandbox.Inside(m.Source, files) {
-					t.Errorf("the mount is %+v (%v)", m, err)
+					t.Errorf("the mount is %+v (error %v)", m, err)
 				}
 			}
 			if !slices.Equal(got, tt.want) {

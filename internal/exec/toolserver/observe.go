@@ -28,13 +28,13 @@ type Denial struct {
 	Count int       `json:"count"`
 	// Allow is the command that gives the right to the server. It is "" if no command can.
 	Allow string `json:"allow,omitempty"`
-	// Reason explains a refusal that ambit suggests no command for.
+	// Reason explains the refusal if ambit suggests no command that allows it.
 	Reason string `json:"reason,omitempty"`
 }
 
 const (
-	// maxObserved is the maximum length of three lists: the contacts of a call, the refusals of a call, and the denials
-	// that are kept for a server.
+	// maxObserved is the maximum length of three lists: the contacts of a call, the refusals of a call, and the stored
+	// denials of a server.
 	maxObserved = 16
 	// maxWhat is the maximum length of a host or path in bytes.
 	maxWhat = 256
@@ -46,7 +46,7 @@ const (
 type observer struct {
 	mu      sync.Mutex
 	network *egress.Network // the network of the last start; nil before the first start
-	denials []Denial        // the latest, without duplicates
+	denials []Denial        // the latest denials, without duplicates
 	missing []string        // the first hosts that could not be reached
 	running map[*observation]struct{}
 }
@@ -170,7 +170,7 @@ func (s *server) denied(d Denial, allowable bool, log func(string)) {
 	}
 }
 
-// named returns what was refused, and the reason.
+// named returns a description of what was refused, and the reason.
 func (d Denial) named() string {
 	if d.Reason == "" {
 		return diag.Quote(d.What)

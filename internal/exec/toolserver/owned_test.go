@@ -68,14 +68,14 @@ func TestQuestionsGoToTheCaller(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Clients that share a connection are not asked.
+	// A server cannot ask clients that share a connection.
 	for _, c := range []*call.Client{nil, {Key: "Eve", Asker: person("Eve")}} {
 		result, refusal := r.act(t.Context(), m, "far", "ask", &call.Call{Arguments: jsontext.Value("{}"), Client: c})
 		if refusal != nil || result.Failure == nil || strings.Contains(string(result.Raw), "hello") {
 			t.Errorf("got %s, %v", result.Raw, refusal)
 		}
 	}
-	if n := sessions(s); n != 3 { // the shared session, Ann's and Bob's
+	if n := sessions(s); n != 3 { // the sessions are the shared one, Ann's and Bob's
 		t.Errorf("got %d sessions, want 3", n)
 	}
 	m.Release("Ann")

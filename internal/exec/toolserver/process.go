@@ -96,7 +96,7 @@ func start(s program) (*process, error) {
 		stdout.Close()
 		stderr.Close()
 		if status != nil {
-			status() // closes the files; no program has started
+			status() // closes the files, because no program has started
 		}
 		return nil, err
 	}

@@ -208,7 +208,7 @@ func (p *process) kill() {
 	if p.initPID > 0 {
 		select {
 		case <-p.exited:
-			return // the namespace ended with bubblewrap
+			return // bubblewrap has exited, and the namespace ended with it
 		default:
 		}
 		syscall.Kill(p.initPID, syscall.SIGKILL)

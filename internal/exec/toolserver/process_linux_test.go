@@ -114,9 +114,9 @@ test -c /dev/ptmx && test -c /dev/tty && test -e /dev/stdin && test -e /dev/fd/0
 	}
 }
 
-// TestEnvironmentStaysInside: only the server gets the manifest's variables. The environment of bubblewrap
-// does not contain these variables, because they could make bubblewrap load code. The arguments of
-// bubblewrap do not contain them either.
+// TestEnvironmentStaysInside checks that only the server gets the manifest's variables. The environment of bubblewrap
+// does not contain these variables, because they could make bubblewrap load code. The arguments of bubblewrap do not
+// contain them either.
 func TestEnvironmentStaysInside(t *testing.T) {
 	if !contained(t) {
 		if os.Getenv("CI") == "true" {

@@ -21,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// shell starts a shell script as a tool server would be started.
+// shell starts a shell script in the same way as a tool server.
 func shell(t *testing.T, script string, change ...func(*program)) *process {
 	t.Helper()
 	s := program{argv: []string{"sh", "-c", script}, env: []string{"PATH=" + os.Getenv("PATH")}, log: func(string) {}}
@@ -103,8 +103,8 @@ func TestKillEndsTheWholeTree(t *testing.T) {
 	waitUnlocked(t, file)
 }
 
-// TestTreeEndsWithItsParent: if the parent of a program is killed, the program and its children end. The
-// test runs its own binary as the parent.
+// TestTreeEndsWithItsParent checks that a program and its children end if the program's parent is killed. The test runs
+// its own binary as the parent.
 func TestTreeEndsWithItsParent(t *testing.T) {
 	if file := os.Getenv("TOOLSERVER_TEST_HOLD"); file != "" {
 		p := shell(t, holder(file))
@@ -128,7 +128,7 @@ func TestTreeEndsWithItsParent(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() // the only possible error is that the process was killed
+	cmd.Wait() // Wait can fail only because the process was killed
 	waitUnlocked(t, file)
 }
 
@@ -231,7 +231,7 @@ func TestVariableWithANUL(t *testing.T) {
 	}
 }
 
-// A server that sends large notifications is named once, and its other notifications pass.
+// If a server sends large notifications, the log names it once. Its other notifications pass.
 func TestLargeNotificationsAreReported(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"log"}, "-do", "large-notifications")

@@ -33,8 +33,8 @@ type rig struct {
 	o      Options
 
 	mu    sync.Mutex
-	lines []string // the logged lines, each with the server's alias in front
-	steps []string // the reported steps, each with the server's alias in front
+	lines []string // the logged lines; each begins with the server's alias
+	steps []string // the reported steps; each begins with the server's alias
 }
 
 func newRig(t *testing.T) *rig {
@@ -91,7 +91,7 @@ func (r *rig) until(what string, done func() bool) {
 			stacks := make([]byte, 1<<20)
 			r.t.Fatalf("timed out waiting until %s; processes %q, log %q\n%s", what, r.processes(), r.log(), stacks[:runtime.Stack(stacks, true)])
 		}
-		time.Sleep(time.Millisecond) // before the next check
+		time.Sleep(time.Millisecond) // poll again after a pause
 	}
 }
 
@@ -259,7 +259,7 @@ func (r *rig) lock(m *Manager) {
 	r.o.Lock.Agents[r.agent.ID] = entry
 }
 
-// refused checks the code and the words of a failed verification.
+// refused checks the code of a failed verification, and that its message contains the given words.
 func refused(t *testing.T, p Proof, code call.Code, words ...string) {
 	t.Helper()
 	if p.OK || p.Refusal == nil || p.Refusal.Code != code {

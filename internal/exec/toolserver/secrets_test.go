@@ -22,7 +22,7 @@ func (r *rig) reported(m *Manager, refusals ...*call.Refusal) string {
 	var all strings.Builder
 	all.WriteString(r.log() + r.progress() + strings.Join(r.processes(), "\n"))
 	for _, p := range m.Proofs() {
-		p.Tools = nil // the server's own bytes
+		p.Tools = nil // the original bytes of the server
 		fmt.Fprintf(&all, "%+v", p)
 		refusals = append(refusals, p.Refusal)
 	}
@@ -55,7 +55,7 @@ func (r *rig) checkArguments(m *Manager) {
 	if refusal != nil {
 		r.t.Fatal(refusal)
 	}
-	// A reference inside a value, and a reference that the manifest does not declare, are not resolved.
+	// References are not resolved inside a value, or if the manifest does not declare them.
 	if got := string(result.Raw); !strings.Contains(got, "--header|Authorization: Bearer "+canary+"$env:CANARY|$env:OTHER/x") {
 		r.t.Errorf("the server reports %s", got)
 	}

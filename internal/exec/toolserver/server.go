@@ -23,7 +23,7 @@ import (
 
 // server is one tool server and its state.
 type server struct {
-	agent string // id of the agent
+	agent string // the id of the agent
 	alias string
 	lazy  bool
 	// If optional is set, the server's tools are omitted from lists while the server is unavailable.
@@ -36,7 +36,7 @@ type server struct {
 	base    *server
 	callers perCaller
 
-	warnLarge sync.Once // the server has sent a notification that is too large
+	warnLarge sync.Once // set if the server has sent a notification that is too large
 	output    logLimit
 
 	ctx  context.Context // cancelled when the server is closed
@@ -46,7 +46,7 @@ type server struct {
 	// Only the goroutine that starts or verifies the server uses the following fields.
 	speaks    generation                 // protocol generation of the server
 	first     map[string]pack.LockedTool // tools from the first verification
-	mayNotAsk bool                       // declare no client capabilities, because they change the server's tools
+	mayNotAsk bool                       // set if ambit must declare no client capabilities, because they change the server's tools
 	upSince   time.Time                  // time of the last successful start
 
 	recheck chan struct{} // signals that the server must be verified again
@@ -60,13 +60,13 @@ type server struct {
 	owned    map[string]*ownedConn      // separate connections of clients, by client key
 	watched  map[string]*watch          // resources watched through the shared connection, by URI
 	private  map[string]*privateWatches // resources watched through separate connections, by client key
-	forgot   bool                       // whether the server may have lost its subscriptions
+	forgot   bool                       // set if the server may have lost its subscriptions
 	called   chan struct{}              // closed at the next call; nil if no goroutine waits for a call
 	doubts   int                        // counts how often a new verification became necessary
 	settled  chan struct{}              // closed while no verification is pending
 	resting  *resting                   // not nil while the server waits before a restart because it exited too often
 	demand   demand                     // how a lazy server is used
-	missed   bool                       // whether clients may have seen a list without this server's tools
+	missed   bool                       // set if clients may have seen a list without this server's tools
 	finished bool                       // set after the last verification of the server
 }
 
@@ -126,7 +126,7 @@ func (s *server) definition(tool string) []byte {
 func (s *server) boot(ctx context.Context) {
 	if s.lazy {
 		if s.spec.Problem != nil {
-			_, _ = s.bringUp(ctx) // fails immediately and stores the problem in s.proof
+			_, _ = s.bringUp(ctx) // this start fails immediately and stores the problem in s.proof
 			s.postpone(firstRetry)
 		}
 		s.done.Go(func() {

@@ -22,13 +22,13 @@ import (
 type keeper struct {
 	mu       sync.Mutex
 	sessions int           // the number of sessions so far; they are numbered from 1
-	ended    int           // all sessions up to this number are forgotten
+	ended    int           // all sessions with a number up to this one are forgotten
 	gone     int           // the session with this number is forgotten too
 	heard    []string      // for each request: the method, the URI if any, and "lost" if its session is unknown
 	lost     string        // requests with this method are answered as if their session were forgotten
 	streams  chan struct{} // closed to end all streams; nil if the server has no streams
 	hold     chan int      // if not nil, the answer to a subscription waits for this status
-	deaf     bool          // the server does not answer requests for a log level
+	deaf     bool          // set if the server must not answer requests for a log level
 }
 
 // forget forgets all sessions, as a restart does, and ends their streams.
@@ -194,8 +194,8 @@ func TestLevelReachesAllServers(t *testing.T) {
 	<-done
 }
 
-// ambit renews subscriptions at a server that may have lost them. It does not renew the
-// subscriptions of clients that have disconnected meanwhile.
+// ambit renews the subscriptions at a server that may have lost them. It does not renew the subscriptions of clients
+// that have disconnected in the meantime.
 func TestWatchedAgain(t *testing.T) {
 	const subscribe = "resources/subscribe test://note"
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {

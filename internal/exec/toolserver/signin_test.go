@@ -38,8 +38,8 @@ func (s *signIn) Missing() bool {
 	return s.missing.Load()
 }
 
-// A server that needs a sign-in is refused alone. After the sign-in it works without a restart, and after a sign-out its
-// next call is refused.
+// A server that needs a sign-in is the only server that is refused. After the sign-in it works without a restart, and
+// after a sign-out its next call is refused.
 func TestSignIn(t *testing.T) {
 	r := newRig(t)
 	answer := handler(sdkServer("echo"), true)
@@ -66,7 +66,7 @@ func TestSignIn(t *testing.T) {
 	in.done.Store(false)
 	if _, refusal := r.call(m, "web", "echo", "{}"); refusal == nil || refusal.Code != call.CredentialMissing ||
 		refusal.Effect != call.NoEffect {
-		t.Errorf("a call after the sign-out: %v", refusal)
+		t.Errorf("after the sign-out, a call ended with %v", refusal)
 	}
 	r.works(m, "local")
 	if all := r.reported(m); strings.Contains(all, canary) {

@@ -128,7 +128,7 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 		}
 		s.warn(fmt.Sprintf("the restart failed: %v", err))
 		if drifted(err) {
-			return nil // another start would not help
+			return nil // another attempt would not help
 		}
 		why = err
 	}
@@ -287,8 +287,8 @@ const (
 
 // demand records how a lazy server is used. The server's mutex guards it.
 type demand struct {
-	asleep   bool          // whether the server is stopped and starts at its next use
-	starting bool          // whether the server is starting because it was used
+	asleep   bool          // set if the server is stopped and starts at its next use
+	starting bool          // set if the server is starting because it was used
 	wanted   chan struct{} // signals that the server must start
 	retry    time.Time     // after a failed start, the earliest time of the next start
 	busy     int           // number of requests in progress

@@ -191,7 +191,7 @@ func TestPauses(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	tests := []struct {
 		name string
-		ran  []time.Duration // how long each run lasted; 0 if the start failed
+		ran  []time.Duration // how long each run lasted; 0 means that the start failed
 		want []time.Duration
 	}{
 		{"every start fails", make([]time.Duration, 10), []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 6400e6, 12800e6, 25600e6, 30e9, 30e9}},

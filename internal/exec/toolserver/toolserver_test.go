@@ -37,7 +37,7 @@ func TestProvenServersAreCalled(t *testing.T) {
 
 	proofs := m.Proofs()
 	if proofs[0].Alias != "one" || proofs[1].Alias != "two" || !m.Proven() {
-		t.Errorf("got the proofs %+v, want those of one and two", proofs)
+		t.Errorf("got the proofs %+v, want the proofs of the servers one and two", proofs)
 	}
 	if got := []string{proofs[0].Protocol, proofs[1].Protocol}; !reflect.DeepEqual(got, []string{"2025-11-25", "2026-07-28"}) {
 		t.Errorf("got the protocols %v", got)
@@ -94,7 +94,7 @@ func TestCallsRunSideBySide(t *testing.T) {
 	wg.Wait()
 }
 
-// All servers start at the same time: each of these two servers answers only after the other has started.
+// All servers start at the same time. Each of these two servers answers only after the other has started.
 func TestServersStartTogether(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-meet", "../here-one,../here-two")
@@ -224,7 +224,7 @@ func TestOddServersWork(t *testing.T) {
 				t.Errorf("the server was started %s times, want %s", got, tt.lives)
 			}
 			if got := m.Proofs()[0].Protocol; got != tt.protocol {
-				t.Errorf("got protocol %s, want %s", got, tt.protocol)
+				t.Errorf("the connection has protocol %s, want %s", got, tt.protocol)
 			}
 			if n := len(r.log()); n > 2*maxLogBytes {
 				t.Errorf("the log has %d bytes, want at most %d", n, 2*maxLogBytes)
@@ -238,15 +238,15 @@ func TestOddServersWork(t *testing.T) {
 func TestGenerationIsRemembered(t *testing.T) {
 	tests := []struct {
 		name, do, locked string
-		discovers        string // how often it received the newer greeting
-		greeted          string // "initialize" if it received the older greeting
+		discovers        string // how often the server received the newer greeting
+		greeted          string // initialize if the server received the older greeting
 		lives            string
 	}{
 		{"not locked", "", "", "1", "initialize", "1"},
 		{"handshake", "", "2025-06-18", "", "initialize", "1"},
 		{"no handshake", "modern", "2026-07-28", "1", "", "1"},
-		{"handshake before, none now", "modern-only", "2025-11-25", "1", "initialize", "2"},
-		{"no handshake before, one now", "", "2026-07-28", "2", "initialize", "2"},
+		{"a handshake at the last start, none now", "modern-only", "2025-11-25", "1", "initialize", "2"},
+		{"no handshake at the last start, one now", "", "2026-07-28", "2", "initialize", "2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

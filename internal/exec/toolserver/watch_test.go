@@ -26,7 +26,7 @@ func (r *rig) watches(m *Manager, c *call.Client, uri string) {
 	}
 }
 
-// isWatched counts subscriptions on shared and own connections.
+// isWatched counts the subscriptions on the shared and the separate connections.
 func TestWatched(t *testing.T) {
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {
 	r.until("all streams are opened again", func() bool { return k.count("GET") == 2*(1+clients) })
 	for i := range clients {
 		k.mu.Lock()
-		k.gone = 2 + i // the first session is the shared one
+		k.gone = 2 + i // the first session is that of the shared connection
 		k.mu.Unlock()
 		if _, refusal := r.act(t.Context(), m, "notes", "echo", &call.Call{Arguments: jsontext.Value("{}"), Client: askable(fmt.Sprint(i))}); refusal != nil {
 			t.Fatal(refusal)
@@ -89,7 +89,7 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 		name       string
 		status     int
 		secondGoes bool
-		kept, ends int // the remaining subscriptions, and the unsubscriptions that were sent
+		kept, ends int // the number of remaining subscriptions, and of unsubscriptions that were sent
 	}{
 		{"accepted", http.StatusOK, false, 1, 0},
 		{"refused", http.StatusForbidden, false, 0, 1},
@@ -228,7 +228,7 @@ func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 	}
 	hand.pass()
 	r.until("the stream is reopened", func() bool { return h.listens.Load() == 13 })
-	m.Release("one") // after this, no request follows
+	m.Release("one") // make sure that no further request follows
 }
 
 // away is a network in which subscriptions cannot reach the server while unreached is set.

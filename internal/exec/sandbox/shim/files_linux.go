@@ -9,10 +9,10 @@ import (
 // FileCall describes the arguments of a system call that opens, changes or looks at a file. The fields Dir, Path and
 // Flags are positions in the list of arguments, or -1 if there is no such argument.
 type FileCall struct {
-	// Dir is the descriptor of the folder that a relative path starts at. Without it, a path starts at the working
-	// directory.
+	// Dir is the descriptor of the folder at which a relative path starts. Without Dir, a relative path starts at the
+	// working directory.
 	Dir, Path int
-	// Flags are the flags of a call that opens a file. A call without them changes the file, unless Looks is set.
+	// Flags are the flags of a call that opens a file. A call without Flags changes the file, unless Looks is set.
 	Flags int
 	// Looks is set for a call that neither opens nor changes a file. Many programs look at a file or a folder first, and
 	// give up if it does not exist.
@@ -20,8 +20,8 @@ type FileCall struct {
 	// Empty is the position of flags that may contain AT_EMPTY_PATH; 0 means none. A call with this flag is about an open
 	// file, so it is not reported.
 	Empty int
-	// Moves is set for a call that renames a file. Its first path is the old name, and Path is the new one. Links is set
-	// for a call that gives a file a second name.
+	// Moves is set for a call that renames a file. Its first path is the old name, and Path is the new name. Links is
+	// set for a call that gives a file a second name.
 	Moves, Links bool
 }
 
@@ -37,7 +37,7 @@ func (c FileCall) Source() FileCall {
 // system calls. The map is complete before any init function runs, because the roles start in one.
 var FileCalls = withOlder(map[int32]FileCall{
 	unix.SYS_OPENAT:     {Dir: 0, Path: 1, Flags: 2},
-	unix.SYS_OPENAT2:    {Dir: 0, Path: 1, Flags: 2}, // a pointer to the flags
+	unix.SYS_OPENAT2:    {Dir: 0, Path: 1, Flags: 2}, // this argument is a pointer to the flags
 	unix.SYS_MKDIRAT:    {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_UNLINKAT:   {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_RENAMEAT2:  {Dir: 2, Path: 3, Flags: -1, Moves: true},

@@ -19,12 +19,12 @@ var refusedCalls = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
 	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
 	unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
-	// access to files without a path
+	// these calls give access to files without a path
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
 	unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 	// io_uring bypasses the filter
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	// running code in the kernel, and controlling memory pages
+	// these calls run code in the kernel, or control memory pages
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
 	unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_MEMFD_SECRET, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
 	unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
@@ -49,8 +49,8 @@ const (
 	offArg3   = 40
 )
 
-// modeCalls maps system calls to the offset of a file mode, and createCalls to the offsets of flags and of a mode that
-// counts only if the flags create a file.
+// modeCalls maps system calls to the offset of a file mode. createCalls maps system calls to the offsets of the flags
+// and the mode. This mode counts only if the flags create a file.
 var (
 	modeCalls = withArch(map[uint32]uint32{
 		unix.SYS_FCHMOD: offArg1, unix.SYS_FCHMODAT: offArg2, unix.SYS_FCHMODAT2: offArg2, unix.SYS_MKDIRAT: offArg2,
@@ -85,7 +85,7 @@ var (
 func socketTypes(a, b uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}, // the other bits are flags
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}, // the other bits of the type are flags
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: a, SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: b, SkipTrue: 1},
 		eperm, allow,
@@ -177,7 +177,7 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, eperm, allow,
 	)
-	// Unix sockets of these types must connect before they send. Those for datagrams need not.
+	// Unix sockets of these types must connect before they can send. Datagram sockets need not connect.
 	local := socketTypes(unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
 	// Allow TCP and UDP sockets. They can reach only the sandbox's own loopback interface. Allow Unix sockets if ambit
 	// carries out each connect call.

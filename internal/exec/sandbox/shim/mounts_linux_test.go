@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A folder that was replaced after ambit checked it is noticed before the program starts.
+// If a folder was replaced after ambit checked it, the shim notices this before the program starts.
 func TestCheckMounts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -24,7 +24,7 @@ func TestCheckMounts(t *testing.T) {
 	if err := checkMounts(expected); err != nil {
 		t.Fatal(err)
 	}
-	kept := dir + "-kept" // so that the new folder cannot get the same inode
+	kept := dir + "-kept" // keep the old folder, so that the new folder cannot get the same inode
 	if err := os.Rename(dir, kept); err != nil {
 		t.Fatal(err)
 	}

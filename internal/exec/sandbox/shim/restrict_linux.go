@@ -117,8 +117,8 @@ func awaitOrder() (*Order, error) {
 	return read[Order](FDOrder, "order")
 }
 
-// execute replaces the current process with the program in the order. If the order contains a canary, the canary
-// runs instead. The limit on memory applies only now, because the shim itself may need more. It is 0 if there is none.
+// execute replaces the current process with the program in the order. If the order contains a canary, the canary runs
+// instead. The limit on memory applies only now, because the shim itself may need more. A limit of 0 means no limit.
 func execute(o *Order, memory uint64) error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return mechanismError("mounts", err)

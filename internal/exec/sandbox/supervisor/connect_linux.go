@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// dialTime bounds a connect of a blocking socket.
+	// dialTime is the time limit for connecting a blocking socket.
 	dialTime = 60 * time.Second
 	// promptTime is how long a connect of a non-blocking socket waits for the dial. Most failures occur within this time,
 	// so the program gets the right errno. After this time, the socket is connected to the relay, and a later failure
@@ -109,7 +109,7 @@ func (s *Supervisor) open(ctx context.Context, socket int, host string, port uin
 	}
 	d := s.dial(ctx, host, port)
 	wait := dialTime
-	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) { // a refusal needs no dial
+	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) { // if the policy refuses the host, there is no dial to wait for
 		wait = promptTime
 	}
 	timer := time.NewTimer(wait)
@@ -151,7 +151,7 @@ func (s *Supervisor) dial(ctx context.Context, host string, port uint16) *dialin
 	return d
 }
 
-// failed returns the error of a dial that has failed by now.
+// failed returns the error of a finished dial. It returns nil if the dial is still running or has succeeded.
 func (d *dialing) failed() error {
 	select {
 	case <-d.done:
@@ -195,7 +195,7 @@ func (c *notification) address() ([]byte, error) {
 // socket returns a copy of a descriptor of the calling process.
 func (c *notification) socket(fd int) (int, error) {
 	pidfd, err := unix.PidfdOpen(int(c.Thread), unix.PIDFD_THREAD)
-	if err == unix.EINVAL { // before Linux 6.9, only processes have such descriptors
+	if err == unix.EINVAL { // before Linux 6.9, only processes have such descriptors, so this call can fail for a thread
 		var process int
 		if process, err = c.process(); err == nil {
 			pidfd, err = unix.PidfdOpen(process, 0)
@@ -208,7 +208,8 @@ func (c *notification) socket(fd int) (int, error) {
 	return unix.PidfdGetfd(pidfd, fd, 0)
 }
 
-// maxTable is the largest part of a table of sockets that is read. A program can make its tables as long as it likes.
+// maxTable is the maximum size of the part of a socket table that is read. A program can make its tables as long as it
+// wants.
 const maxTable = 1 << 20
 
 // listens reports whether a socket in the namespace of the calling thread accepts
@@ -280,7 +281,7 @@ func errnoOf(err error, other unix.Errno) unix.Errno {
 		return errno
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return unix.EHOSTUNREACH // the program has resolved the name, so it expects no error of a resolver
+		return unix.EHOSTUNREACH // the name was already resolved, so the program expects no resolver error here
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return unix.ETIMEDOUT

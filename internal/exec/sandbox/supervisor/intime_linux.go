@@ -16,7 +16,7 @@ func connectInTime(ctx context.Context, limit time.Duration, socket int, connect
 	return inTime(ctx, limit, connect, func() { unix.Shutdown(socket, unix.SHUT_RDWR) })
 }
 
-// closeTime bounds the closing of a socket.
+// closeTime is the time limit for closing a socket.
 const closeTime = time.Second
 
 // closeInTime closes ambit's copy of a program's socket in at most closeTime. If the program has set SO_LINGER and
@@ -25,8 +25,8 @@ func closeInTime(socket int) {
 	inTime(context.Background(), closeTime, func() error { return unix.Close(socket) }, func() {})
 }
 
-// inTime makes a system call on a file that the program shares, and therefore can make block. When the limit is over or
-// ctx ends, it calls unblock and interrupts the call, until the call returns.
+// inTime makes a system call on a file that the program shares. The program can therefore make the call block. When the
+// time limit is over or ctx ends, inTime calls unblock and interrupts the call until it returns.
 func inTime(ctx context.Context, limit time.Duration, call func() error, unblock func()) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -38,7 +38,7 @@ func inTime(ctx context.Context, limit time.Duration, call func() error, unblock
 		defer close(ended)
 		for { // an interruption before the call begins has no effect
 			unblock()
-			unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) // Go uses the signal too, and ignores one that it did not send
+			unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) // Go uses this signal too, and ignores a signal that it did not send
 			select {
 			case <-returned:
 				return

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program can make the closing of its socket wait for a peer whose answers the socket drops. ambit's copy may be the
-// last one.
+// A program can make its socket drop the answers of the peer, so that closing the socket waits for the peer. ambit's
+// copy of the socket may be the last copy.
 func TestSocketThatLingers(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// inventedRange contains the invented addresses. They look public, because many programs refuse
-// to connect to private or reserved addresses. The real hosts with these addresses can
-// be reached by their names only.
+// inventedRange contains the addresses that the resolver invents. They look public, because many programs refuse to
+// connect to private or reserved addresses. Real hosts that have these addresses can be reached only by their names.
 var inventedRange = netip.MustParsePrefix("11.0.0.0/15")
 
 // maxNames is the maximum number of names that have an address. A further name takes over the address of the oldest
@@ -26,7 +25,7 @@ const maxNames = 8192
 type names struct {
 	mu      sync.Mutex
 	address map[string]netip.Addr
-	list    [maxNames]string // by number of the address
+	list    [maxNames]string // the names by the number of their address
 	next    int
 }
 
@@ -53,7 +52,7 @@ func (n *names) assign(name string) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// name returns the name of an address; empty if it has none.
+// name returns the name that belongs to an address, or "" if no name belongs to it.
 func (n *names) name(a netip.Addr) string {
 	b := a.As4()
 	i := int(b[1])<<16 | int(b[2])<<8 | int(b[3])
@@ -65,7 +64,7 @@ func (n *names) name(a netip.Addr) string {
 	return n.list[i-1]
 }
 
-// ttl is short, because an address can get another name.
+// The ttl is short, because an address can be given to another name.
 const ttl = 60
 
 // maxQuestion is the size of the largest query that is read.

@@ -25,8 +25,8 @@ type relay struct {
 	work     sync.WaitGroup
 
 	mu sync.Mutex
-	// Both maps are indexed by the socket's own address. The map dials contains the dials of sockets that the listener
-	// has not accepted yet. The map accepted contains the accepted connections that have no dial yet.
+	// Both maps have the socket's own address as the key. The map dials contains the dials for sockets that the
+	// listener has not accepted yet. The map accepted contains the accepted connections that have no dial yet.
 	dials    map[netip.AddrPort]*dialing
 	accepted map[netip.AddrPort]*net.TCPConn
 }
@@ -34,7 +34,7 @@ type relay struct {
 const (
 	// pairTime is how long an accepted connection waits for its dial.
 	pairTime = 5 * time.Second
-	// maxUnpaired bounds the accepted connections without a dial.
+	// maxUnpaired is the maximum number of accepted connections without a dial.
 	maxUnpaired = 64
 )
 
@@ -49,7 +49,7 @@ func newRelay(f *os.File) (*relay, error) {
 	}, nil
 }
 
-// serve accepts connections until ctx ends, and returns when all are closed.
+// serve accepts connections until ctx ends. It returns when all connections are closed.
 func (r *relay) serve(ctx context.Context) {
 	context.AfterFunc(ctx, func() { r.listener.Close() })
 	for {
@@ -127,7 +127,7 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	}
 	r.mu.Unlock()
 	if replaced != nil {
-		replaced.abandon() // its socket was closed before the listener accepted it
+		replaced.abandon() // the program closed its socket before the listener accepted the connection
 	}
 	if c != nil {
 		r.work.Go(func() { d.carry(ctx, c) })

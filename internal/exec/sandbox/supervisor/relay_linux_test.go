@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program can make its socket drop every answer. The connection then fails when the time is over, instead of blocking
-// ambit.
+// A program can make its socket drop every answer. Connecting the socket then fails when the time limit is over, and
+// does not block ambit.
 func TestConnectionThatGetsNoAnswer(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

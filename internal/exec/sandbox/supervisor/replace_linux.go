@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a file that has a mount of its own. Many programs write a file by renaming a new file to it. The kernel
-// refuses this for a mount, so the supervisor copies the new file.
+// File is a file that has its own mount. Many programs write a file by renaming a new file to its name. The kernel does
+// not allow this for a mount, so the supervisor copies the new file instead.
 type File struct {
 	// Path is the path of the file on this machine. Device and Inode identify the file.
 	Path          string
@@ -24,8 +24,9 @@ type File struct {
 }
 
 // replaced carries out a call that renames a file to one of s.Files, if both have the same folder. It returns false if
-// the call does something else. The paths come from the program's memory, and a program may change them meanwhile. That
-// gains nothing, because ambit opens what it has read, and a program can read its private folder and write its files.
+// the call does something else. The paths come from the program's memory, so the program may change them at the same
+// time. It gains nothing by that, because ambit opens the paths that it has read, and the program is allowed to read
+// its private folder and to write its files.
 func (s *Supervisor) replaced(ctx context.Context, notify *notifier, c *notification, path, source string) bool {
 	path, source = filepath.Clean(path), filepath.Clean(source)
 	file, ok := s.Files[path]
@@ -48,7 +49,7 @@ func (s *Supervisor) replaced(ctx context.Context, notify *notifier, c *notifica
 	return true
 }
 
-// maxHoles is how much larger than its stored size a copied file can be.
+// maxHoles is the maximum difference between the size of a file to copy and its stored size.
 const maxHoles = 1 << 20
 
 // stoppable reads a file until ctx ends.
@@ -71,7 +72,7 @@ func (f File) replace(ctx context.Context, name string) error {
 		return err
 	}
 	defer folder.Close()
-	from, err := folder.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
+	from, err := folder.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // do not block if the path is a pipe
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (f File) replace(ctx context.Context, name string) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return unix.EINVAL
 	}
-	// A file with holes takes little of the private folder's limit, but a copy takes its whole size.
+	// A file with holes uses little of the private folder's limit, but a copy of the file uses its whole size.
 	if stored, ok := info.Sys().(*syscall.Stat_t); !ok || info.Size() > 2*512*stored.Blocks+maxHoles {
 		return unix.EFBIG
 	}
@@ -91,7 +92,7 @@ func (f File) replace(ctx context.Context, name string) error {
 	defer to.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(to.Fd()), &st); err != nil || st.Dev != f.Device || st.Ino != f.Inode {
-		return unix.ESTALE // another file has this path now
+		return unix.ESTALE // another file has taken the path in the meantime
 	}
 	size, err := io.Copy(to, &stoppable{ctx, from})
 	if err == nil {

@@ -59,8 +59,7 @@ import (
 type Sockets struct {
 	// Notify receives the reported system calls.
 	Notify *os.File
-	// DNS is a UDP socket at port 53, Relay a TCP listener. Both are nil for a program
-	// without network.
+	// DNS is a UDP socket at port 53, and Relay is a TCP listener. Both are nil for a program without network access.
 	DNS, Relay *os.File
 }
 
@@ -73,7 +72,7 @@ func (s *Sockets) Close() {
 
 // Supervisor answers the reported system calls of one sandbox.
 type Supervisor struct {
-	// Network is nil for a program that may connect to nothing.
+	// Network is nil for a program that may not connect to any host.
 	Network *egress.Network
 	// NoExec refuses every execve except the first one and the execve of a path in Programs. Programs lists files and
 	// folders. A program can change the path after the supervisor has read it, so Landlock must also forbid all other
@@ -99,16 +98,16 @@ type Supervisor struct {
 
 	socks     Sockets
 	notify    *notifier
-	dns       net.PacketConn // nil without a network
-	relay     *relay         // nil without a network
+	dns       net.PacketConn // nil without network access
+	relay     *relay         // nil without network access
 	root      *os.File       // of the sandbox
 	started   atomic.Bool
 	replacing sync.Mutex
 	names     names
 }
 
-// maxCalls bounds the system calls that are answered at the same time. A thread whose
-// call exceeds the bound waits in the kernel.
+// maxCalls is the maximum number of system calls that are answered at the same time. If a thread's call exceeds this
+// number, the thread waits in the kernel.
 const maxCalls = 64
 
 // Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because its system
@@ -177,11 +176,11 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 			s.openRoot(notify, c)
 		}
 		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves && !call.Links {
-			s.answerFile(ctx, notify, c, call) // takes less time than a goroutine
+			s.answerFile(ctx, notify, c, call) // this call is faster than starting a goroutine
 			continue
 		}
 		select {
-		case slots <- struct{}{}: // each answer takes a bounded time
+		case slots <- struct{}{}: // each answer takes a limited time
 		case <-ctx.Done():
 			return nil
 		}
@@ -193,8 +192,8 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 	}
 }
 
-// openRoot opens the root folder of the sandbox. All processes of the sandbox have the same, because the filter refuses
-// the calls that would change it.
+// openRoot opens the root folder of the sandbox. All processes of the sandbox have the same root folder, because the
+// filter refuses the calls that would change it.
 func (s *Supervisor) openRoot(notify *notifier, c *notification) {
 	root, err := os.OpenFile(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil && notify.waiting(c) {
@@ -204,7 +203,8 @@ func (s *Supervisor) openRoot(notify *notifier, c *notification) {
 	root.Close()
 }
 
-// openInside opens a path of the sandbox, but not for reading or writing. Links lead to files of the sandbox.
+// openInside opens a path in the sandbox, but not for reading or writing. Links in the path lead to files in the
+// sandbox.
 func (s *Supervisor) openInside(path string, flags uint64) (int, error) {
 	if s.root == nil {
 		return -1, unix.ESRCH
@@ -269,7 +269,7 @@ func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notifi
 	}
 }
 
-// observe reports the use of a file. An empty path is one that could not be read.
+// observe reports the use of a file. The path is empty if it could not be read.
 func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string) {
 	if s.Observe == nil || path == "" {
 		return
@@ -309,11 +309,11 @@ type response struct {
 	Flags uint32
 }
 
-// notifier receives the system calls that the kernel reports. Its receive waits in the kernel and not in Go's scheduler,
-// which would wake a second thread for each call.
+// notifier receives the system calls that the kernel reports. The receive waits in the kernel and not in Go's
+// scheduler, because the scheduler would wake a second thread for each call.
 type notifier struct {
 	fd   int // of Sockets.Notify
-	stop int // is readable when receive must end
+	stop int // becomes readable when receive must end
 }
 
 func newNotifier(f *os.File) (*notifier, error) {
@@ -338,7 +338,7 @@ var errEnded = errors.New("the sandbox has ended")
 func (n *notifier) receive() (*notification, error) {
 	wait := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}, {Fd: int32(n.stop), Events: unix.POLLIN}}
 	for {
-		// The kernel's receive cannot be stopped, so poll comes first.
+		// The kernel's receive cannot be interrupted, so poll is called first.
 		if _, err := unix.Poll(wait, -1); err == unix.EINTR {
 			continue
 		} else if err != nil {
@@ -347,7 +347,7 @@ func (n *notifier) receive() (*notification, error) {
 		switch on := wait[0].Revents; {
 		case wait[1].Revents != 0 || on&unix.POLLIN == 0 && on&unix.POLLHUP != 0:
 			return nil, errEnded
-		case on&unix.POLLIN == 0: // a signal interrupted the kernel's look at the calls
+		case on&unix.POLLIN == 0: // a signal interrupted the kernel while it looked for a call
 			continue
 		}
 		c := &notification{}
@@ -365,8 +365,7 @@ func (n *notifier) waiting(c *notification) bool {
 	return n.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
 }
 
-// succeed makes the call return 0, and fail makes it return an error. If the thread was
-// killed meanwhile, both do nothing.
+// succeed makes the call return 0, and fail makes it return an error. Both do nothing if the thread has been killed.
 func (n *notifier) succeed(c *notification) { n.respond(response{ID: c.ID}) }
 
 func (n *notifier) fail(c *notification, errno unix.Errno) {
@@ -469,7 +468,7 @@ func (c *notification) proc(name string) string {
 
 // text returns the string at an address.
 func (c *notification) text(address uint64) string {
-	// A read across the end of a mapping returns nothing, so it stops at the page's end.
+	// A read across the end of a mapping returns no bytes, so stop at the end of the page.
 	page := uint64(os.Getpagesize())
 	text := c.peek(address, int(page-address%page))
 	if len(text) > 0 && !bytes.Contains(text, []byte{0}) {
@@ -477,7 +476,7 @@ func (c *notification) text(address uint64) string {
 	}
 	path, _, _ := bytes.Cut(text, []byte{0})
 	if len(path) >= unix.PathMax {
-		return "" // the kernel refuses it too
+		return "" // the kernel also refuses such a path
 	}
 	return string(path)
 }

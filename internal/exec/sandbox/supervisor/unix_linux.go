@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// unixTime bounds a connect of a Unix socket.
+// unixTime is the time limit for connecting a Unix socket.
 const unixTime = 5 * time.Second
 
 // connectUnix connects a Unix socket. ambit opens the file at the path, checks it, and connects to exactly that file.
@@ -25,7 +25,7 @@ func (s *Supervisor) connectUnix(
 	if binary.NativeEndian.Uint16(address) != unix.AF_UNIX || len(address) == sizeofFamily {
 		return unix.EINVAL
 	}
-	if name := address[sizeofFamily:]; name[0] != 0 { // not an abstract name
+	if name := address[sizeofFamily:]; name[0] != 0 { // The name is a path, not an abstract name.
 		path, _, _ := bytes.Cut(name, []byte{0})
 		file, err := s.openPrivate(c, string(path))
 		if err != nil {
@@ -38,8 +38,8 @@ func (s *Supervisor) connectUnix(
 		return unix.ESRCH
 	}
 	return inTime(ctx, unixTime, func() error { return sysConnect(socket, address) }, func() {
-		// The call waits while the queue of the other socket is full. If it is interrupted, it begins again and reads this
-		// limit, which the program may have changed meanwhile.
+		// The call waits while the queue of the other socket is full. If the call is interrupted, it begins again and
+		// reads this limit. The program may have changed the limit in the meantime.
 		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 1})
 	})
 }
