@@ -55,7 +55,7 @@ func TestConfinedServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The home has a second mount, and ambit a terminal.
+			// The home has a second mount, and ambit has a terminal.
 			script := `mount --bind "$1" "$2" && shift 2 && exec "$@"`
 			within := func(program ...string) *exec.Cmd {
 				args := []string{"-m", "sh", "-c", script, "sh", filepath.Join(w.dir, "home"), second}
@@ -68,7 +68,7 @@ func TestConfinedServer(t *testing.T) {
 			}
 			alone := within(os.Args[0], hostile, "attacks")
 			alone.Stdin = strings.NewReader(fmt.Sprintf(`{"id":1,"method":"tools/call","params":{"arguments":%s}}`+"\n", input))
-			text, _ := alone.Output() // the server kills itself at the end
+			text, _ := alone.Output() // the last attack makes the server kill itself
 			var reply struct {
 				Result struct{ Content []struct{ Text string } }
 			}

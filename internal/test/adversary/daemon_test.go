@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/test/output"
 )
 
-// daemon is a running ambit serve.
+// daemon is a running "ambit serve" process.
 type daemon struct {
 	*world
 	url, console, key string
@@ -106,7 +106,7 @@ func (d *daemon) signIn() (c *http.Client, home string) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		d.t.Fatalf("signing in: got status %d", resp.StatusCode)
+		d.t.Fatalf("signing in returned status %d", resp.StatusCode)
 	}
 	return c, strings.TrimSuffix(resp.Request.URL.Path, "/")
 }
@@ -244,7 +244,7 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a form without its token: got status %d", resp.StatusCode)
+		t.Errorf("a form without its token got status %d", resp.StatusCode)
 	}
 	// The link must not work twice.
 	link, _ := url.Parse(d.console)
@@ -254,7 +254,7 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a used link: got status %d", resp.StatusCode)
+		t.Errorf("a used link got status %d", resp.StatusCode)
 	}
 	// The session gives access to the pages, but not to the API.
 	resp, err = c.Post(d.url+"/api/v1/agents/poisoned/call", "application/json", strings.NewReader(call))
@@ -263,6 +263,6 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("calling the API with the session of the console: got status %d", resp.StatusCode)
+		t.Errorf("a call of the API with a session of the console got status %d", resp.StatusCode)
 	}
 }

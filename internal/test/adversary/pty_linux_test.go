@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal opens a terminal and returns it with the path of the device that programs in it use.
+// openTerminal opens a terminal. It returns the terminal, and the path of the device that programs in the terminal use.
 func openTerminal(t *testing.T) (*os.File, string) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

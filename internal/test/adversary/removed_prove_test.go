@@ -25,7 +25,7 @@ func TestWithoutItsMechanism(t *testing.T) {
 			list := overlay.Files(t, map[string]string{file: strings.Replace(string(text), r.old, r.new, 1)})
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", list, "-timeout", "3m", "-run", "^"+r.test+"$", r.pkg)
 			cmd.Dir = root
-			cmd.Env = append(os.Environ(), "CI=true") // fail instead of skip if something is missing
+			cmd.Env = append(os.Environ(), "CI=true") // the tests fail instead of being skipped if something is missing
 			out, err := cmd.CombinedOutput()
 			switch text := string(out); {
 			case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]"):

@@ -233,7 +233,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	}
 }
 
-// notRun lists the commands that the test does not run, and why.
+// notRun lists the commands that the test does not run, each with the reason.
 var notRun = map[string]string{
 	"ambit":                "prints its help; the test runs an unknown command instead",
 	"ambit completion":     "prints a fixed script",
@@ -271,7 +271,7 @@ func everyVerb(t *testing.T, runs [][]string) {
 	for _, args := range runs {
 		if c, _, err := root.Find(args); err == nil {
 			if notRun[c.CommandPath()] != "" && c != root {
-				t.Errorf("%q is run, but notRun names it", c.CommandPath())
+				t.Errorf("the test runs %q, but notRun names it", c.CommandPath())
 			}
 			missing[c.CommandPath()] = false
 		}

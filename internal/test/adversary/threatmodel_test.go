@@ -105,10 +105,10 @@ func testsIn(t *testing.T, dir string) map[string]bool {
 	return names
 }
 
-// removal describes how to remove one mechanism: TestWithoutItsMechanism replaces a text in a file, and then
-// the promise's own test must fail.
+// removal describes how to remove one mechanism. TestWithoutItsMechanism replaces a text in a file, and then the test
+// of the promise must fail.
 type removal struct {
-	id   string // the promise in docs/threat-model.md
+	id   string // the number of the promise in docs/threat-model.md
 	file string
 	old  string
 	new  string
@@ -117,8 +117,8 @@ type removal struct {
 	test string
 }
 
-// TestRemovalsFit checks the list removals. The text of each removal must occur once in its file. The
-// document must name the test of each removal. Every promise must have a removal.
+// TestRemovalsFit checks the list of removals. The text of each removal must occur once in its file. The document must
+// name the test of each removal. Every promise must have a removal.
 func TestRemovalsFit(t *testing.T) {
 	named, removed := map[string][]string{}, map[string]bool{}
 	for _, r := range removals {

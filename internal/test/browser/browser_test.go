@@ -30,7 +30,7 @@ func TestConsole(t *testing.T) {
 	d := start(t, map[string]string{"home/policy.cedar": rules})
 	b := d.browse(t)
 	b.mu.Lock()
-	b.expected = "status of 404" // for the page that does not exist
+	b.expected = "status of 404" // the browser reports this for the page that does not exist
 	b.mu.Unlock()
 	b.signIn()
 	b.text("#agents .sum", "4 agents · 1 failed · 1 rejected")
@@ -38,13 +38,13 @@ func TestConsole(t *testing.T) {
 	b.text(".card.rejected", "wrong")
 	b.look("agents")
 
-	// An invalid manifest, with its diagnostics.
+	// This agent has an invalid manifest, so its page shows diagnostics.
 	b.open("/agents/wrong")
 	b.text(".problem.error", "reed")
 	b.text(".problem.error pre", "allowed_side_effects")
 	b.look("rejected")
 
-	// The page of one agent.
+	// This is the page of one agent.
 	b.do(chromedp.Navigate(d.url+b.home+"/"), chromedp.WaitVisible(chromedp.CSS("#agents")), chromedp.Click(chromedp.CSS(`a[href$="/agents/report"]`)))
 	b.text("h1", "GA Report Builder")
 	b.text("#servers .tools", "increase_campaign_budget")
@@ -64,7 +64,7 @@ func TestConsole(t *testing.T) {
 	b.text("#calls", "credential_missing")
 	b.look("agent")
 
-	// Warnings, and what the agent may never do.
+	// The page shows warnings, and what the agent may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "run shell commands")
 	b.text(".watch", "server away runs on another machine")
@@ -72,11 +72,11 @@ func TestConsole(t *testing.T) {
 	b.text("#servers .server.not h3", "away")
 	b.look("watch")
 
-	// Requested scopes, and whether they are granted.
+	// The page shows the requested scopes, and whether they are granted.
 	b.open("/agents/researcher")
 	b.text("#needs + .server", "not granted")
 	b.text(".facts", "Side effects")
-	b.text(".facts", "npx") // the programs that its servers run
+	b.text(".facts", "npx") // the page lists the programs that the agent's servers run
 	b.text("#servers .tools", "not callable")
 	b.look("needs")
 
@@ -155,13 +155,13 @@ func TestConsole(t *testing.T) {
 	b.open("/policy?agent=report&tool=increase_campaign_budget")
 	b.text(".verdict", "depending on the arguments, the call would be allowed after a person approves it")
 	b.text(".reasons", "a person must approve the call first")
-	// The answer is that of the command.
+	// The answer is the same as that of the command.
 	for _, input := range []string{"", "{}", `{"range":"last-7-days"}`} {
 		why := d.command("why", d.agentPath(), "get_traffic_summary")
 		if input != "" {
 			why.Args = append(why.Args, "--input", input)
 		}
-		out, _ := why.Output() // it fails if the answer is no
+		out, _ := why.Output() // the command fails if the answer is no
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		b.open("/policy?agent=report&tool=get_traffic_summary&input=" + url.QueryEscape(input))
 		if got, want := ask[string](b, `document.querySelector('.verdict').textContent.trim()`), lines[len(lines)-1]; got != want {
@@ -171,7 +171,7 @@ func TestConsole(t *testing.T) {
 	b.do(chromedp.SetValue(chromedp.CSS("select[name=agent]"), "loose"))
 	b.text("#tools", "run")
 	b.text(".code li:nth-child(2)", "no-system-files")
-	b.until(`!document.querySelector('.verdict')`) // it was about another agent
+	b.until(`!document.querySelector('.verdict')`) // the verdict was about another agent
 	b.look("policy")
 	b.open("/")
 	b.text(".card", "last call")
@@ -250,7 +250,7 @@ func TestAccessToTheConsole(t *testing.T) {
 		want                 int
 	}{
 		{"GET", "/", "", nil, 401},
-		{"GET", "/journal", good, nil, 401}, // the cookie without the address of the session
+		{"GET", "/journal", good, nil, 401}, // the request has the cookie without the address of the session
 		{"GET", "/console/x/journal", good, nil, 401},
 		{"GET", b.home + "/", "", nil, 401},
 		{"GET", b.home + "/agents/report", "", nil, 401},
@@ -296,7 +296,7 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	d := start(t, nil)
 	b := d.browse(t)
 	b.signIn()
-	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // like following a link in the console
+	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // navigate as if the person followed a link in the console
 	b.text("h1", "All came")
 	mu.Lock()
 	for _, path := range append(paths, "/") {
@@ -318,6 +318,6 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	b.open("/journal")
 	b.text("h1", "Journal")
 	if strings.Contains(d.printed.String(), b.home) {
-		t.Error("the daemon's log contains the session's address")
+		t.Error("the daemon's log contains the address of the session")
 	}
 }

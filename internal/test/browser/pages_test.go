@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// greeter is a code bundle with a page. The page calls a tool of its own agent, a tool that asks a person first, and a
-// tool of another agent. It then repeats what it got, because the test may begin to listen late.
+// greeter is a code bundle with a page. The page calls a tool of its own agent, a tool that needs a person's approval,
+// and a tool of another agent. The page repeats the answers, because the test may begin to listen late.
 var greeter = map[string]string{
 	"agents/greeter/findagent.json": `{
   "name": "Greeter", "kind": "code-bundle", "example_prompts": ["Greet Ada."],
@@ -66,7 +66,7 @@ func TestPages(t *testing.T) {
 	d := start(t, greeter)
 	b := d.browse(t)
 	b.mu.Lock()
-	b.expected = "status of 404" // for the tool of the other agent
+	b.expected = "status of 404" // the browser reports the refusal of the other agent's tool
 	b.mu.Unlock()
 	b.signIn()
 	b.open("/agents/greeter")
@@ -78,7 +78,7 @@ func TestPages(t *testing.T) {
 	if ask[bool](b, `"asked" in self.got || "unknown" in self.got`) {
 		t.Errorf("the page got %s", ask[string](b, `JSON.stringify(self.got)`))
 	}
-	// The page cannot approve its own call. A person can.
+	// The page cannot approve its own call. A person can approve it.
 	d.approve("shout")
 	b.until(`self.got?.asked?.includes("Hello, Ada!")`)
 	if ask[bool](b, `"unknown" in self.got`) {

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daemon is a running ambit serve with an example agent and an invalid manifest. The service of the example agent
-// runs in the test.
+// daemon is a running "ambit serve" process with an example agent and an invalid manifest. The service of the example
+// agent runs in the test.
 type daemon struct {
 	t       *testing.T
 	env     []string
@@ -139,7 +139,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	problems []string
-	expected string // a problem that contains this text is ignored
+	expected string // problems that contain this text are ignored
 }
 
 func (d *daemon) browse(t *testing.T) *browser {

@@ -45,8 +45,8 @@ var (
 const (
 	table    = "../../../docs/confined-servers.md"
 	parallel = 2               // how many servers run at the same time
-	patience = 8 * time.Minute // for one server, with the download of its package
-	required = 90              // percent of the servers that must work without additions
+	patience = 8 * time.Minute // the time limit for one server, including the download of its package
+	required = 90              // the percentage of servers that must work without additions
 
 	// undeclared is a host that no manifest names.
 	undeclared = "other.example.com"
@@ -62,7 +62,7 @@ type row struct {
 	// Secrets are settings that the manifest takes from ambit's environment.
 	Secrets map[string]string
 	Tools   map[string]agent.SideEffect
-	// API lists what the hosts that the server connects to answer. A test server takes the place of these hosts.
+	// API lists the answers of the hosts to which the server connects. A test server takes the place of these hosts.
 	API  map[string]json.RawMessage
 	Call struct {
 		Tool      string
@@ -86,7 +86,8 @@ func (r row) name() string { return cmp.Or(r.Package, r.File) }
 // result is what the table says about a row.
 type result struct {
 	access string
-	// The errors are nil if the server works without additions, and with Allow or without a sandbox.
+	// derived is nil if the server works without additions. extended is nil if it works with Allow or without a
+	// sandbox.
 	derived, extended error
 }
 
@@ -156,7 +157,7 @@ func read(t *testing.T) []row {
 	return rows
 }
 
-// rig is what all rows share: the program ambit, and a server in the place of the hosts that servers connect to.
+// rig is what all rows share: the program ambit, and the server that takes the place of the hosts.
 type rig struct {
 	dir, ambit, certificate, hosts string
 }
@@ -251,7 +252,7 @@ func (g *rig) run(ctx context.Context, r row, dir string) (got result) {
 	return got
 }
 
-// allow adds the additions of a row.
+// allow gives a server the additions of its row.
 func (g *rig) allow(ctx context.Context, r row, dir, work string) error {
 	stored, err := filepath.Glob(filepath.Join(dir, "home", "packages", "*", "*", "tree"))
 	if err != nil || r.Package != "" && len(stored) != 1 {
@@ -329,7 +330,7 @@ with sqlite3.connect(sys.argv[1]) as db:
 	return os.WriteFile(filepath.Join(dir, "agent.json"), manifest, 0o600)
 }
 
-// inspect says in a few words what the server can use.
+// inspect describes in a few words what the server can use.
 func (g *rig) inspect(ctx context.Context, dir, work string) (string, error) {
 	out, err := g.command(ctx, dir, nil, "inspect", "agent.json", "--json")
 	var shown struct {
@@ -343,7 +344,7 @@ func (g *rig) inspect(ctx context.Context, dir, work string) (string, error) {
 	}
 	var rights []string
 	for _, r := range shown.Servers[0].Access {
-		if text := r.String(); !strings.HasSuffix(text, "certificate.pem") { // the certificate is a part of the test
+		if text := r.String(); !strings.HasSuffix(text, "certificate.pem") { // the certificate belongs to the test, not to the server
 			rights = append(rights, strings.ReplaceAll(text, work, "WORK"))
 		}
 	}
@@ -359,7 +360,7 @@ func (g *rig) call(ctx context.Context, r row, dir, work string, secrets []strin
 	case strings.Contains(out, r.Call.Want):
 		return nil
 	case err == nil:
-		err = errors.New("the answer has another text")
+		err = errors.New("the answer does not contain the wanted text")
 	}
 	return fmt.Errorf("%w\n%s", err, out)
 }

@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 		revision  string
 		args      []string
 		stateless bool
-		least     int // the smallest accepted number of passed checks, so that the test does not compare empty results
+		least     int // the minimum number of passed checks, so that the test does not compare empty results
 		// hidden lists the scenarios that differ if nothing is exposed: they are about resources, prompts, completion,
 		// sampling and roots.
 		hidden []string
@@ -48,11 +48,11 @@ func TestConformance(t *testing.T) {
 				"prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image",
 				"resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read", "sep-2164-resource-not-found",
 				"input-required-result-basic-sampling", "input-required-result-basic-list-roots",
-				"input-required-result-multiple-input-requests", // includes sampling and roots
-				"input-required-result-capability-check",        // checks whether sampling is declared
+				"input-required-result-multiple-input-requests", // this scenario includes sampling and roots
+				"input-required-result-capability-check",        // this scenario checks whether sampling is declared
 				"input-required-result-non-tool-request",        // uses prompts/get
-				"caching",                                       // uses lists of prompts and resources
-				"server-stateless",                              // expects a notification about changed prompts
+				"caching",                                       // this scenario uses lists of prompts and resources
+				"server-stateless",                              // this scenario expects a notification about changed prompts
 			},
 		},
 	}

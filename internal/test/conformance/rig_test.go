@@ -107,7 +107,7 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the fixture was killed, or its log contains the reason
+		_ = cmd.Wait() // the fixture was killed, or its log contains the reason for its exit
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -142,7 +142,7 @@ func build(t *testing.T, pkg string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
 	command := exec.Command("go", "build", "-o", program, pkg)
-	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as in make build, to use Go's cache
+	command.Env = append(os.Environ(), "CGO_ENABLED=0") // use the same settings as make build, so that Go's cache is used
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
 	}

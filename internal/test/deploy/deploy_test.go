@@ -135,7 +135,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// verify checks a unit with systemd-analyze, if it is installed. It ignores the complaint that ambit is not installed.
+// verify checks a unit with systemd-analyze, if systemd-analyze is installed. It ignores the complaint that ambit is
+// not installed.
 func verify(t *testing.T, file string, text []byte) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

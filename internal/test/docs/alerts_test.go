@@ -91,8 +91,8 @@ func TestBrokenAlerts(t *testing.T) {
 	}
 }
 
-// documented returns the metrics in the page's table. A histogram has three series; the series of buckets has
-// the label le.
+// documented returns the metrics in the table of the page. A histogram has three series. Its series of buckets has the
+// label le.
 func documented(page string) map[string]series {
 	known := map[string]series{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(ambit_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(page, -1) {
@@ -168,7 +168,7 @@ var (
 	aggregates = []string{"sum", "min", "max", "avg", "count"}
 )
 
-// values lists all values of some labels; an alert about another value would never fire.
+// values lists all values of some labels. An alert about any other value would never fire.
 var values = map[string][]string{
 	"state":    {string(daemon.Starting), string(daemon.Ready), string(daemon.Quarantined), string(daemon.Failed), string(daemon.Rejected)},
 	"result":   {"ok", "failed"},
@@ -203,7 +203,7 @@ func (p *promQL) next() string {
 	return t
 }
 
-// at consumes the next token if it is t.
+// at consumes the next token and returns true if the token is t.
 func (p *promQL) at(t string) bool {
 	if len(p.tokens) == 0 || p.tokens[0] != t {
 		return false

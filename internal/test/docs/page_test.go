@@ -18,7 +18,7 @@ type step struct {
 	kind kind
 	text string // the commands, the content of the file, or the text that the console must show
 	// For commands:
-	reason     string // why only "make prove" runs them
+	reason     string // the reason why only "make prove" runs the step
 	background bool
 	exit       int
 	want       []string // the expected output; nil if the page shows none
@@ -37,7 +37,7 @@ const (
 
 var (
 	directive  = regexp.MustCompile(`^ *<!-- (.*) -->$`)
-	unfenced   = regexp.MustCompile("^[ >]*( {4}|\t)|```|~~~|<pre") // other forms of preformatted text
+	unfenced   = regexp.MustCompile("^[ >]*( {4}|\t)|```|~~~|<pre") // forms of preformatted text that a page must not use
 	command    = regexp.MustCompile(`^( *\$ )?ambit [a-z]`)
 	lookAt     = regexp.MustCompile(`^console (/\S*)((?: [a-z_]+="[^"]*")*) shows "([^"]+)"$`)
 	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
@@ -51,7 +51,7 @@ type mark struct {
 	exit          int
 	file          string
 	measured      bool // the block is written by "make bench"
-	pending       bool // whether the comments still need a block
+	pending       bool // set if the comments belong to a block that was not read yet
 }
 
 // readPage returns the steps of a page. Every block is run or gives a reason for not running it. A command that is
@@ -173,7 +173,7 @@ func (m *mark) read(text string, line int) (*step, error) {
 			if strings.HasPrefix(text, "console") || strings.HasPrefix(text, "not run") {
 				return nil, fmt.Errorf("cannot read the comment %q", text)
 			}
-			return nil, nil // a comment for people
+			return nil, nil // the comment is for people who edit the page
 		}
 		m.pending = false
 		return &step{line: line, kind: look, name: l[1], fields: fieldValue.FindAllString(l[2], -1), text: l[3]}, nil

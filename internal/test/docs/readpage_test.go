@@ -14,7 +14,7 @@ func TestReadPage(t *testing.T) {
 	const run = "\n\n```sh\ntrue\n```\n"
 	for _, c := range []struct {
 		name, page string
-		want       string // part of the error; empty if the page is valid
+		want       string // a part of the error; empty if the page is valid
 	}{
 		{"prose", "# A page\n\n- a list\n  of two lines\n", ""},
 		{"commands", "```sh\ntrue\n```\n```output\n```\n", ""},

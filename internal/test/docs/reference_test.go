@@ -90,7 +90,7 @@ func verb(b *strings.Builder, c *cobra.Command) {
 	level := strings.Repeat("#", 1+strings.Count(c.CommandPath(), " "))
 	fmt.Fprintf(b, "%s %s\n\n%s.\n\n", level, c.CommandPath(), c.Short)
 	if c.Parent().Name() == "completion" {
-		return // its help text is about shells, not about ambit
+		return // the help text of this command is about shells, not about ambit
 	}
 	if c.Runnable() {
 		fmt.Fprintf(b, "    %s\n\n", c.UseLine())
@@ -125,12 +125,12 @@ func flagTable(b *strings.Builder, title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
-		text = strings.TrimSuffix(text, " ("+kind+")") // the suffix only repeats the kind
+		text = strings.TrimSuffix(text, " ("+kind+")") // the suffix only repeats the type of the value
 		if kind != "" && kind != "bool" {
 			name += " " + strings.ToUpper(kind)
 		}
 		switch {
-		case f.Name == "concurrency": // the default depends on the machine
+		case f.Name == "concurrency": // the default value depends on the machine
 			text += " (default: one for each CPU)"
 		case f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0s" && f.DefValue != "0":
 			text += " (default `" + f.DefValue + "`)"
@@ -271,8 +271,8 @@ func (w *walker) fields(path string, n *node, depth int) {
 	}
 }
 
-// inside adds the fields inside a field: those of an object, of the items of a list, or of one of several
-// shapes.
+// inside adds the fields inside a field. These are the fields of an object, of the items of a list, or of one of
+// several shapes.
 func (w *walker) inside(at string, p *node, depth int) {
 	w.fields(at, p, depth+1)
 	if p.Items != nil {

@@ -18,7 +18,7 @@ import (
 func TestRunOnATakenPort(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:7411"); err == nil {
 		defer l.Close()
-	} // otherwise another process uses the port
+	} // if the port is already in use, another process uses it
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(root, "scripts", "run")).CombinedOutput()

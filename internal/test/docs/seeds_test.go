@@ -20,7 +20,7 @@ var (
 	seedTest = regexp.MustCompile("^`([a-z0-9_/]+)\\.(Test[A-Za-z0-9]+)(?:/([^`]+))?`$")
 )
 
-// tested is what a package's test files contain: its test functions, and the names that its subtests can have.
+// tested contains the test functions in a package's test files, and the names that their subtests can have.
 type tested struct{ functions, names map[string]bool }
 
 // TestSeeds checks the tables of docs/seeds.md. Every row has an id, a requirement, and tests
@@ -73,7 +73,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// subtest writes the name of a subtest like the flag -run does.
+// subtest writes the name of a subtest in the form that the flag -run accepts.
 func subtest(name string) string { return strings.ReplaceAll(name, " ", "_") }
 
 // testsOf reads the tests in a directory, for all build tags. A subtest is named by a string in a test file, or by a

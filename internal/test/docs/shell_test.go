@@ -40,7 +40,7 @@ type shell struct {
 
 	link    string // the last link to the console
 	browser *http.Client
-	pages   string // prefix of the session's addresses
+	pages   string // the prefix of the addresses in the session
 }
 
 // standIn lets pages run in parallel: a daemon without --listen uses a free port, and [shell.printed]
@@ -68,7 +68,7 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
 	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{status}
-	if place == "agents" { // the page in this directory uses the files in the same directory
+	if place == "agents" { // a page in this directory uses the files in the same directory
 		cmd.Dir = filepath.Join(s.dir, place)
 	}
 	cmd.Env = append([]string{
@@ -83,7 +83,7 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 		t.Fatal(err)
 	}
 	s.in, s.status = in, bufio.NewReader(fromShell)
-	_ = status.Close() // bash has its own copy
+	_ = status.Close() // bash has its own copy of the pipe
 	t.Cleanup(func() {
 		s.end()
 		_ = in.Close()

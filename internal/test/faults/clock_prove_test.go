@@ -16,9 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// The test cannot set the system clock for only one process. It also cannot replace a shared library,
-// because a Go program reads the time without one. So the test builds ambit with a changed standard
-// library. There, time.Now adds an offset that it reads from a file. Everything else is unchanged.
+// The test cannot set the system clock for only one process. It also cannot replace a shared library, because a Go
+// program does not use one to read the time. So the test builds ambit with a changed standard library. In this library,
+// time.Now adds an offset that it reads from a file. Everything else is unchanged.
 
 // jumped is a source file that the test adds to package time. Its code must make no system calls, because
 // timers call time.Now where system calls are not allowed. Therefore the code reads the offset through
@@ -54,13 +54,13 @@ func jumped() int64 {
 
 const day = 24 * 60 * 60
 
-// clocked is a fixture whose ambit uses a clock that the test sets.
+// clocked is a fixture whose ambit uses a clock that the test can set.
 type clocked struct {
 	*fixture
 	clock string
 }
 
-// buildClocked builds an ambit with a settable clock.
+// buildClocked builds an ambit binary whose clock can be set.
 func buildClocked(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -215,13 +215,13 @@ func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 	_, stderr, code := c.ambit("approvals", "approve", id)
 	if jump > 0 {
 		if code == 0 || !strings.Contains(stderr, "the approval request has expired") {
-			t.Errorf("approving a day later: got exit code %d: %s", code, stderr)
+			t.Errorf("approving the call a day later: got exit code %d: %s", code, stderr)
 		}
 		c.set(0)
 		_, stderr, code = c.ambit("approvals", "approve", id)
 	}
 	if code != 0 {
-		t.Fatalf("approving: got exit code %d: %s", code, stderr)
+		t.Fatalf("approving the call: got exit code %d: %s", code, stderr)
 	}
 	if e := <-ended; e.code != 0 {
 		t.Errorf("the call exited with %+v", e)

@@ -148,7 +148,7 @@ var (
 	homePath = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
 )
 
-// testJumpAndConsole checks that a console session has expired a day later but not a day earlier. A used
+// testJumpAndConsole checks that a console session has expired a day later, but has not expired a day earlier. A used
 // link must stay invalid.
 func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
@@ -159,7 +159,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		status, page := b.post("/login", url.Values{"ticket": {ticket}})
 		home := homePath.FindStringSubmatch(page)
 		if status != 200 || home == nil {
-			t.Fatalf("signing in: got status %d: %s", status, page)
+			t.Fatalf("signing in returned status %d: %s", status, page)
 		}
 		homes[b] = home[1]
 	}
@@ -173,7 +173,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 	thief := d.browser()
 	thief.Jar.SetCookies(at, left.Jar.Cookies(at))
 	if status, page := left.post(homes[left]+"logout", url.Values{"token": {token[1]}}); status != 200 {
-		t.Fatalf("signing out: got status %d: %s", status, page)
+		t.Fatalf("signing out returned status %d: %s", status, page)
 	}
 
 	for _, at := range []int{jump, 0} {
@@ -183,19 +183,19 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 			want = 401
 		}
 		if status, page := person.get(homes[person]); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
-			t.Errorf("%d s from now, signed in: got status %d: %s", at, status, page)
+			t.Errorf("with the clock moved by %d s, a page of the session returned status %d: %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
-			t.Errorf("%d s from now, with a new link: got status %d: %s", at, status, page)
+			t.Errorf("with the clock moved by %d s, a new link returned status %d: %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "has already been used, has expired") {
-			t.Errorf("%d s from now, with a used link: got status %d: %s", at, status, page)
+			t.Errorf("with the clock moved by %d s, a used link returned status %d: %s", at, status, page)
 		}
 		if status, _ := thief.get(homes[left]); status != 401 {
-			t.Errorf("%d s from now, with the copied cookie: got status %d", at, status)
+			t.Errorf("with the clock moved by %d s, a request with the copied cookie returned status %d", at, status)
 		}
 	}
 	if status, page := d.browser().post("/login", url.Values{"ticket": {unused}}); status != 200 {
-		t.Errorf("signing in with an unused link: got status %d: %s", status, page)
+		t.Errorf("signing in with an unused link returned status %d: %s", status, page)
 	}
 }

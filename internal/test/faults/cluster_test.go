@@ -42,7 +42,7 @@ func TestPostgresRestarts(t *testing.T) {
 }
 
 func testRestart(t *testing.T, soon bool) {
-	t.Parallel() // the test mostly waits
+	t.Parallel() // the test spends most of its time waiting
 	cluster := statetest.NewCluster(t)
 	h := newFixture(t, "", 0)
 	store := []string{"--store", cluster.Place()}
@@ -106,7 +106,7 @@ func (h *fixture) settled(calls, answered int, store ...string) {
 	h.whole(store...)
 }
 
-// recovers checks that the next call works. The parameter before is the number of earlier effects.
+// recovers checks that the next call works. The parameter before is the number of effects before that call.
 func (h *fixture) recovers(d *daemon, before int) {
 	h.t.Helper()
 	got := make(chan outcome, 1)

@@ -72,7 +72,7 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 		call(tool)
 	}
 	free := fill(t, seenBy(d.pid)+filepath.Join(h.home(), "filler"))
-	for range 3000 { // the preallocated space of the logs is used up first
+	for range 3000 { // the daemon first uses up the preallocated space of the logs
 		for _, tool := range tools {
 			if refused[tool] < 3 {
 				call(tool)
@@ -109,7 +109,7 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 func (d *daemon) bringHome() {
 	d.h.t.Helper()
 	inside := seenBy(d.pid)
-	disk, err := os.OpenRoot(inside + d.h.home()) // keeps the disk mounted after the daemon has exited
+	disk, err := os.OpenRoot(inside + d.h.home()) // this process keeps the disk mounted after the daemon has exited
 	if err != nil {
 		d.h.t.Fatal(err)
 	}

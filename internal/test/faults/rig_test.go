@@ -58,7 +58,7 @@ func serveEffects(effects, gate string) {
 	var opened *os.File
 	if filepath.IsAbs(gate) {
 		var err error
-		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // opened for writing too, so that a read never returns the end of the file
+		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // open the pipe for writing too, so that a read never returns the end of the file
 			return
 		}
 	}
@@ -133,7 +133,7 @@ type fixture struct {
 	agent   string
 	effects string
 	gate    string
-	binary  string // the ambit binary to run
+	binary  string // the path of the ambit binary to run
 	env     []string
 }
 
@@ -144,7 +144,7 @@ func newFixture(t *testing.T, gate string, timeoutMS int) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	h := &fixture{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
-	if err := os.WriteFile(h.effects, nil, 0o600); err != nil { // a file that a server creates is private to it
+	if err := os.WriteFile(h.effects, nil, 0o600); err != nil { // only the server itself can see a file that it creates
 		t.Fatal(err)
 	}
 	if gate == "" {
@@ -160,7 +160,7 @@ func newFixture(t *testing.T, gate string, timeoutMS int) *fixture {
 	return h
 }
 
-// declare writes the agent's manifest with this server.
+// declare writes the agent's manifest with the given server.
 func (h *fixture) declare(server map[string]any, timeoutMS int) {
 	h.t.Helper()
 	pay, look := map[string]any{"name": "pay", "side_effect_class": "write"}, map[string]any{"name": "look", "side_effect_class": "read"}
@@ -260,7 +260,7 @@ func (h *fixture) decisions(args ...string) (list []string) {
 		h.t.Fatalf("ambit journal show failed: %s %s", stdout, stderr)
 	}
 	for _, r := range doc.Records {
-		if r.Decision != "allow" || r.Stage != "approve" { // an approval is not a call
+		if r.Decision != "allow" || r.Stage != "approve" { // approvals are not calls
 			list = append([]string{r.Decision}, list...)
 		}
 	}
@@ -285,7 +285,7 @@ func seenBy(pid int) string {
 	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
-// serving returns the command that serves the agent.
+// serving returns the command line that serves the agent.
 func (h *fixture) serving(args ...string) []string {
 	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
 }

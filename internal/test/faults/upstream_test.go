@@ -21,7 +21,7 @@ import (
 // upstream is an HTTP tool server that can misbehave.
 type upstream struct {
 	h       *fixture
-	manner  atomic.Value // a string: how the server answers calls of pay
+	manner  atomic.Value // a string that determines how the server answers calls of the tool pay
 	release chan struct{}
 }
 
@@ -163,7 +163,7 @@ func (w *wire) carry(near net.Conn) {
 			}
 			if dead.Load() {
 				if err != nil {
-					return // without closing the other side
+					return // do not close the other side
 				}
 				continue
 			}

@@ -26,7 +26,7 @@ var only = flag.String("server", "", "import only this server")
 
 const (
 	atOnce   = 2                // how many imports run at the same time
-	patience = 15 * time.Minute // for one server, with the download of its package
+	patience = 15 * time.Minute // the time limit for one server, including the download of its package
 )
 
 // row is a tool server in testdata/servers.json. In arguments and settings, $WORK is a folder of the user.
@@ -36,12 +36,13 @@ type row struct {
 	Env     map[string]string
 	// Secrets are the values in Args and Env that an import must not copy.
 	Secrets []string
-	// Says is a part of the sentence that says what to do, if the server does not work before that.
+	// Says is a part of the sentence that the import prints if the server does not work yet. The sentence says what to
+	// do.
 	Says string
 }
 
-// TestImports imports each server without its credentials. The server works, or the import says in a sentence what to do.
-// No secret is copied.
+// TestImports imports each server without its credentials. Either the server works, or the import says in one sentence
+// what to do. No secret is copied.
 func TestImports(t *testing.T) {
 	sandboxtest.Need(t)
 	text, err := os.ReadFile("testdata/servers.json")
@@ -142,7 +143,7 @@ func imported(t *testing.T, ambit string, r row) (problem string, err error) {
 	return strings.Join(strings.Fields(reason[1]), " "), nil
 }
 
-// refusal matches the reason why a server was refused, and the hint.
+// refusal matches a refused server's reason and hint in the output.
 var refusal = regexp.MustCompile(`(?s)✗ server  \S+\n(.*?    hint: [^\n]+)`)
 
 // remove removes a folder. The packages in it are read-only.

@@ -49,7 +49,7 @@ func TestInspector(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
-	t.Setenv("CGO_ENABLED", "0") // as in make build, to use Go's cache
+	t.Setenv("CGO_ENABLED", "0") // use the same settings as make build, so that Go's cache is used
 	ambit, fixture := filepath.Join(dir, "ambit"), filepath.Join(dir, "fixture")
 	for program, pkg := range map[string]string{ambit: "github.com/ambit-run/ambit/cmd/ambit", fixture: "github.com/modelcontextprotocol/go-sdk/examples/server/hello"} {
 		if out, err := run(t, "go", "build", "-o", program, pkg); err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// A command runs ambit with a shipped agent. In args, PATH stands for the path of the agent, and ME for the
+// A command runs ambit with a shipped agent. In args, PATH stands for the path of the agent, and ME stands for the
 // principal of the test.
 type command struct {
 	args string // the arguments, separated by |
 	code int
-	want string // a part of the output
+	want string // a part of the expected output
 }
 
 // commands lists the commands to run with each agent. These commands need no downloads. The tool servers of

@@ -52,7 +52,7 @@ func TestCoverage(t *testing.T) {
 
 // block is a sequence of statements that run together.
 type block struct {
-	file       string // relative to the root
+	file       string // the path relative to the root of the repository
 	position   string
 	statements int
 }

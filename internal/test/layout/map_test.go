@@ -96,7 +96,7 @@ func TestImportsRunDownward(t *testing.T) {
 	imports := map[[2]string]string{}
 	for _, f := range source(t) {
 		if g, _ := group(f.dir()); f.isTest() || g == "test" {
-			continue // tests may import everything, and nothing imports them
+			continue // tests may import every package, and no package imports tests
 		}
 		for _, to := range f.imports(t) {
 			imports[[2]string{f.dir(), to}] = f.path

@@ -27,7 +27,7 @@ const (
 
 // A file is one Go file of this module.
 type file struct {
-	path   string // from the root, with slashes
+	path   string // the path from the root of the repository, with slashes
 	syntax *ast.File
 	lines  int
 }

@@ -217,7 +217,7 @@ func TestOfficialRegistry(t *testing.T) {
 		t.Errorf("the server bash comes from %s, want the catalogue", got.From)
 	}
 
-	// An agent requires the server: calls are refused until the scope is granted and the server is locked.
+	// An agent requires the server. Its calls are refused until the scope is granted and the server is locked.
 	file := place(t, filepath.Join(t.TempDir(), "keeper.json"), `{"id": "org:example/agent:keeper-v1", "required_mcp_servers": [
 		{"server_id": "registry.openmcp.org/notes", "version": "^1.0.0", "permission_scopes": ["read"]}]}`)
 	ambit(t, 1, nil, "call", file, "read_graph")
@@ -232,7 +232,7 @@ func TestOfficialRegistry(t *testing.T) {
 	ambit(t, 0, nil, "call", file, "read_graph")
 	ambit(t, 1, nil, "call", file, "create_entities", "--input", `{"entities":[]}`)
 
-	// A newer version is published, but the lock still applies.
+	// A newer version is published, but the locked version is still used.
 	r.publish("notes", [2]string{"1.20.0", "active"})
 	if err := os.RemoveAll(filepath.Join(home, "registry", "cache")); err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestOfficialRegistry(t *testing.T) {
 		t.Errorf("with a lock: got %+v", in)
 	}
 	if ambit(t, 0, &locked, "lock", "--update", file); locked.Servers[0].Version != "1.20.0" {
-		t.Errorf("after the update: got %+v", locked)
+		t.Errorf("after the update, the lock contains %+v", locked)
 	}
 	// Without the registry, a server comes from the lock or from the cache. Otherwise it is unavailable.
 	r.stop()
@@ -360,7 +360,7 @@ func TestServerIsKilled(t *testing.T) {
 				t.Fatal("the server was not restarted within 2 minutes")
 			}
 		}
-		t.Logf("round %d: %d calls refused, restarted after %v", round, refused, time.Since(began).Round(time.Millisecond))
+		t.Logf("round %d: %d calls were refused; the server was restarted after %v", round, refused, time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -386,7 +386,7 @@ func TestServerIsKilledInFlight(t *testing.T) {
 	}
 	for round := range 3 {
 		inFlight := c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p%d"}}`, slow, round))
-		for !strings.Contains(c.out.Text(), "notifications/progress") { // the server works on the call
+		for !strings.Contains(c.out.Text(), "notifications/progress") { // wait until the server works on the call
 			if !c.out.Scan() {
 				t.Fatalf("the agent closed its output: %v", c.out.Err())
 			}
@@ -405,7 +405,7 @@ func TestServerIsKilledInFlight(t *testing.T) {
 				t.Fatal("the server was not restarted within 2 minutes")
 			}
 		}
-		t.Logf("round %d: the call in flight and %d more refused, restarted after %v", round, refused, time.Since(killed).Round(time.Millisecond))
+		t.Logf("round %d: the call in flight and %d more were refused; the server was restarted after %v", round, refused, time.Since(killed).Round(time.Millisecond))
 	}
 }
 

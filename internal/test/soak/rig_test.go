@@ -62,7 +62,7 @@ var aliases = []string{"one", "two", "frail"}
 // rig is an agent that is served over HTTP. Its three tool servers are copies of this test binary.
 type rig struct {
 	t      *testing.T
-	marker string // identifies the servers' command lines
+	marker string // a text that identifies the servers' command lines
 	store  *store.Store
 	agent  *host.Agent
 	url    string
@@ -80,7 +80,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.store.Close() })
-	r.store.Journal.StartWAL() // as a daemon does
+	r.store.Journal.StartWAL() // serve the agent as a daemon does
 	r.agent = host.Start(t.Context(), r.declare(dir), host.Options{Home: h, Version: "soak", Store: r.store})
 	t.Cleanup(r.agent.Close)
 	if err := r.agent.Ready(t.Context()); err != nil {
@@ -91,7 +91,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same settings as the daemon's.
+	// These are the same settings as the daemon's.
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak", nil) }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
@@ -284,7 +284,7 @@ func (r *rig) post(tool, args string) string {
 	return ""
 }
 
-// used contains the amounts of resources that grow if there is a leak.
+// used contains the amounts of the resources that grow if there is a leak.
 type used struct {
 	goroutines, files, children int
 	heap, resident              uint64

@@ -57,7 +57,7 @@ func TestSoak(t *testing.T) {
 		r.comesBack()
 		return r.measure()
 	}
-	before := soak(warm, span/5) // first let caches and pools grow
+	before := soak(warm, span/5) // let caches and pools grow before the first measurement
 	var full []counts
 	for range parts {
 		full = append(full, newCounts())
@@ -73,7 +73,7 @@ func TestSoak(t *testing.T) {
 			sum.rested.Add(c.rested.Load())
 			// When a server crashes, only the calls in progress may fail.
 			if made := c.made.Load(); alias != "frail" && (made == 0 || float64(c.answered.Load()) < 0.95*float64(made)) {
-				t.Errorf("part %d: only %d of %d calls of %s were answered", i, c.answered.Load(), made, alias)
+				t.Errorf("part %d: only %d of %d calls of the server %s were answered", i, c.answered.Load(), made, alias)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func TestSoak(t *testing.T) {
 	if frail == 0 {
 		t.Error("the server that is killed at every start never answered")
 	}
-	// If each start of a server leaked one resource, the difference would be larger.
+	// The difference would be larger if each start of a server leaked one resource.
 	if after.goroutines > before.goroutines+2 || after.files > before.files+2 || after.children > before.children {
 		t.Errorf("resources leak: %+v before, %+v after", before, after)
 	}
