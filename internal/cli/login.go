@@ -42,9 +42,13 @@ func newLogin(t *terminal) *cobra.Command {
 			return t.login(ctx, f)
 		}
 		s.agent, s.server, s.scopes = args[0], args[1], f.Scopes
+		if s.daemon != "" {
+			return t.loginDaemon(ctx, s)
+		}
 		return t.loginServer(ctx, s)
 	})
 	s.flags(cmd)
+	s.daemonFlags(cmd)
 	f.issuer(cmd)
 	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the client `id` that the provider gave to ambit")
 	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to request (default openid,offline_access); "+
@@ -80,9 +84,13 @@ func newLogout(t *terminal) *cobra.Command {
 			return t.logout(ctx, f.Issuer)
 		}
 		s.agent, s.server = args[0], args[1]
+		if s.daemon != "" {
+			return t.logoutDaemon(ctx, s)
+		}
 		return t.logoutServer(ctx, s)
 	})
 	s.dev.devFlags(cmd.Flags(), devLogin)
+	s.daemonFlags(cmd)
 	f.issuer(cmd)
 	return cmd
 }

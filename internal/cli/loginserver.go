@@ -34,7 +34,9 @@ type serverLogin struct {
 	agent, server string
 	scopes        []string
 	noBrowser     bool
-	dev           development
+	// daemon is the address of a daemon, and keyFile is the file with the key for it.
+	daemon, keyFile string
+	dev             development
 }
 
 const devLogin = "for development: allow an authorization server on this machine, even over plain http; the variable " +
@@ -202,15 +204,17 @@ func (t *terminal) loginServer(ctx context.Context, asked serverLogin) error {
 		return vaultFailure(err)
 	}
 	doc := map[string]any{"sign_in": signed, "tools": tools}
-	return t.show(doc, func() {
-		t.printf("%s to server %s of %s at %s; it offers %s\n", t.paint(green, "signed in"), diag.Printable(s.Alias),
-			diag.Printable(target.Agent), diag.Printable(signed.Issuer), count(tools, "tool"))
-		t.printf("the token is sent to %s, and to no other host\n", diag.Printable(signed.Host))
-		if !signed.Renewable && !signed.Expires.IsZero() {
-			t.remarkf("the authorization server gave no refresh token, so the token is valid only until %s",
-				moment(signed.Expires))
-		}
-	})
+	return t.show(doc, func() { t.printSignedIn(signed, "; it offers "+count(tools, "tool")) })
+}
+
+// printSignedIn prints a new sign-in. The parameter more is appended to the first line.
+func (t *terminal) printSignedIn(g signin.Grant, more string) {
+	t.printf("%s to server %s of %s at %s%s\n", t.paint(green, "signed in"), diag.Printable(g.Server),
+		diag.Printable(g.Agent), diag.Printable(g.Issuer), more)
+	t.printf("the token is sent to %s, and to no other host\n", diag.Printable(g.Host))
+	if !g.Renewable && !g.Expires.IsZero() {
+		t.remarkf("the authorization server gave no refresh token, so the token is valid only until %s", moment(g.Expires))
+	}
 }
 
 // visitServer connects to a server and counts its tools.

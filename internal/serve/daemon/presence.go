@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -12,6 +13,8 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,10 +87,31 @@ func Leave(h home.Home, p Presence) {
 	}
 }
 
-// Client calls the daemon that daemon.json describes.
+// Client calls the daemon that daemon.json describes, or the daemon at another address.
 type Client struct {
 	Presence
 	http *http.Client
+	key  string // used instead of the key file
+}
+
+// NewClient returns a client for the daemon at an address. The key is an API key or a token. It is sent over https only,
+// or to this machine.
+func NewClient(address, key string) (*Client, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("the address is not a URL such as https://ambit.example.com")
+	}
+	at, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost" && (err != nil || !at.IsLoopback())) {
+		return nil, errors.New("the address does not begin with https://, so others could read the key")
+	}
+	return &Client{Presence: Presence{URL: strings.TrimSuffix(address, "/")}, http: withoutRedirects(), key: key}, nil
+}
+
+func withoutRedirects() *http.Client {
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // ErrNoDaemon reports that no daemon is running in a home.
@@ -103,9 +127,7 @@ func FindDaemon(h home.Home) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{http: &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	c := &Client{http: withoutRedirects()}
 	if err := json.Unmarshal(text, &c.Presence); err != nil || c.URL == "" {
 		return nil, ErrNoDaemon
 	}
@@ -162,18 +184,31 @@ const maxAnswer = 64 << 20
 // Do sends a request to the API and decodes the response into out. It returns ErrNoDaemon if no daemon answers. It
 // returns an *APIError if the daemon answers with an error.
 func (c *Client) Do(ctx context.Context, method, path string, out any) error {
-	key, err := os.ReadFile(c.KeyFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNoDaemon
+	return c.Send(ctx, method, path, nil, out)
+}
+
+// Send is like Do, but the request contains a JSON document unless doc is nil.
+func (c *Client) Send(ctx context.Context, method, path string, doc, out any) error {
+	key := c.key
+	if key == "" {
+		text, err := os.ReadFile(c.KeyFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return ErrNoDaemon
+		}
+		if err != nil {
+			return err
+		}
+		key = strings.TrimSpace(string(text))
 	}
+	var sent io.Reader
+	if doc != nil {
+		sent = bytes.NewReader(encode(doc))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, sent)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+	req.Header.Set("Authorization", "Bearer "+key)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -3,7 +3,9 @@
 package faults
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -97,18 +100,20 @@ func testCallers(t *testing.T, persons, calls, kills int) {
 	}
 	var made atomic.Int64
 	var work sync.WaitGroup
-	todo := make(chan int)
-	for range 2 * len(g.running) * 4 {
+	todo, due := make(chan int), make(chan bool, kills+1)
+	for range 16 {
 		work.Go(func() {
 			for i := range todo {
 				call(i)
-				made.Add(1)
+				if made.Add(1)%int64(calls/(kills+1)) == 0 {
+					due <- true
+				}
 			}
 		})
 	}
 	work.Go(func() {
 		for n := range kills {
-			first.until("more calls are made", func() bool { return int(made.Load()) > (n+1)*calls/(kills+1) || t.Failed() })
+			<-due
 			how := syscall.SIGKILL
 			if n == kills-1 {
 				how = syscall.SIGQUIT // prints the stacks of all goroutines
@@ -190,17 +195,7 @@ func signIn(g *gateways, remote *provider, key, me string) error {
 	if err := json.Unmarshal([]byte(begun.text), &page); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(g.homes[0].t.Context(), http.MethodGet, page.URL, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Person", me)
-	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	at, err := url.Parse(resp.Header.Get("Location"))
+	at, err := visit(g.homes[0].t.Context(), page.URL, me)
 	if err != nil {
 		return err
 	}
@@ -213,6 +208,21 @@ func signIn(g *gateways, remote *provider, key, me string) error {
 		return fmt.Errorf("completing a sign-in: %s, %w", done.text, err)
 	}
 	return nil
+}
+
+// visit opens the page of a sign-in as a person, and returns the address that the page sends the browser to.
+func visit(ctx context.Context, page, me string) (*url.URL, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Person", me)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body.Close()
+	return resp.Location()
 }
 
 // search looks for tokens in everything that the gateways wrote.
@@ -257,5 +267,81 @@ func (g *gateways) search(cluster *statetest.Cluster, answers *sync.Map) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLoginAtDaemon signs a caller in with ambit login --url, and out again.
+func TestLoginAtDaemon(t *testing.T) {
+	t.Parallel()
+	remote := newProvider(t, 3600)
+	h := newFixture(t, "-", 0)
+	h.env = append(h.env, "AMBIT_DEV=1")
+	h.declare(map[string]any{"transport": "http", "endpoint": remote.endpoint()}, 0)
+	d := h.serve()
+	stdout, stderr, code := h.ambit("key", "new", "--json", "--agents", "till", "--principal", person(1))
+	var made struct{ Key string }
+	if err := json.Unmarshal([]byte(stdout), &made); err != nil || code != 0 {
+		t.Fatalf("ambit key new: %s %s", stdout, stderr)
+	}
+	caller := *d
+	caller.key = made.Key
+	keyFile := filepath.Join(h.dir, "key")
+	if err := os.WriteFile(keyFile, []byte(made.Key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := []string{"till", "till", "--url", d.url, "--key-file", keyFile}
+	login := exec.CommandContext(t.Context(), h.binary, append([]string{"login", "--no-browser", "--json"}, at...)...)
+	login.Env, login.Dir = h.env, h.dir
+	var out bytes.Buffer
+	login.Stdout = &out
+	notes, err := login.StderrPipe()
+	if err == nil {
+		err = login.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(notes); lines.Scan(); {
+		if page, ok := strings.CutPrefix(lines.Text(), "open "); ok {
+			back, err := visit(t.Context(), page, person(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.Get(back.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+	}
+	if err := login.Wait(); err != nil || !strings.Contains(out.String(), `"renewable": true`) {
+		t.Fatalf("ambit login: %v: %s", err, out.String())
+	}
+	if a, err := caller.send("POST", "/api/v1/agents/till/call", callOf(person(1))); err != nil || a.status != http.StatusOK {
+		t.Errorf("a call after the sign-in: %s, %v", a.text, err)
+	}
+	// The operator's key is another principal.
+	if a, err := d.send("POST", "/api/v1/agents/till/call", callOf("operator")); err != nil || a.Error.Code != "credential_missing" {
+		t.Errorf("a call of another principal: %s, %v", a.text, err)
+	}
+	list, err := caller.send("GET", "/api/v1/signins", "")
+	if err != nil || !strings.Contains(list.text, `"principal":"`+person(1)+`"`) || strings.Contains(list.text, canary) {
+		t.Errorf("the list of sign-ins: %s, %v", list.text, err)
+	}
+	if stdout, stderr, code := h.ambit(append([]string{"logout"}, at...)...); code != 0 || !strings.Contains(stdout, "signed out") {
+		t.Errorf("ambit logout: %s%s", stdout, stderr)
+	}
+	if a, err := caller.send("POST", "/api/v1/agents/till/call", callOf(person(1))); err != nil || a.Error.Code != "credential_missing" {
+		t.Errorf("a call after the sign-out: %s, %v", a.text, err)
+	}
+	if _, stderr, code := h.ambit(append([]string{"logout"}, at...)...); code != 1 || !strings.Contains(stderr, "not signed in") {
+		t.Errorf("signing out twice: exit %d: %s", code, stderr)
+	}
+	if _, stderr, code := h.ambit("logout", "till", "till", "--url", "http://ambit.example.com", "--key-file", keyFile); code != 2 ||
+		!strings.Contains(stderr, "https://") {
+		t.Errorf("a key over plain http: exit %d: %s", code, stderr)
+	}
+	if wrong, _ := remote.faults(); len(wrong) > 0 {
+		t.Error(wrong)
 	}
 }
