@@ -213,7 +213,7 @@ func (m mention) paths() []string {
 	for _, scheme := range []string{"file://", "sqlite://"} {
 		if rest, ok := strings.CutPrefix(text, scheme); ok {
 			rest, _, _ = strings.Cut(rest, "?")
-			text, _ = url.PathUnescape(rest) // "" if the text is not valid
+			text, _ = url.PathUnescape(rest) // the result is "" if the text is not valid
 		}
 	}
 	list := []string{text}

@@ -213,8 +213,8 @@ type Isolation string
 
 // The kinds of sandboxes, from the weakest to the strongest.
 const (
-	StandardIsolation Isolation = "standard" // shares the kernel of the machine
-	StrongIsolation   Isolation = "strong"   // has its own kernel
+	StandardIsolation Isolation = "standard" // a sandbox that shares the kernel of the machine
+	StrongIsolation   Isolation = "strong"   // a sandbox with its own kernel
 )
 
 // Runtime is the interpreter that runs a program.

@@ -25,7 +25,7 @@ type parseFunc func(doc.Value, *diag.Reporter) compiler
 type format struct {
 	keys  []string // top-level keys that only this dialect has
 	rules []*diag.Rule
-	toml  bool // set if manifests are TOML, not JSON
+	toml  bool // whether manifests of the dialect are TOML
 	parse parseFunc
 	// parseLoopback replaces parse if Options.LoopbackHTTP is set. It is nil if the option does not affect the
 	// dialect.
@@ -207,7 +207,7 @@ func unknownHint(root doc.Value) string {
 	looked := 0
 	for m := range root.Each() {
 		if looked++; looked > 64 {
-			break // a manifest has far fewer top-level keys
+			break // stop here, because a manifest has far fewer top-level keys
 		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)

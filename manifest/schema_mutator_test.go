@@ -223,7 +223,7 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 	}
 }
 
-// below calls walk for a child value, with step added to the place.
+// below calls walk for a child value. The path of the child is the path of its parent with the given step added.
 func (m *mutator) below(step, where string, schema any, v any, rebuild func(any) any) {
 	place := m.place
 	m.place += "/" + step

@@ -128,14 +128,14 @@ func FuzzPin(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.HasPrefix(s, "sha256:") || len(s) > 60 {
-			return // a digest, or a version whose numbers can be too large for the library
+			return // s is a digest, or a version whose numbers can be too large for the library
 		}
 		_, err := tooluri.ParsePin(s)
 		v, libErr := semver.StrictNewVersion(s)
 		if (err == nil) != (libErr == nil) {
 			for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r < '0' || r > '9' }) {
 				if len(part) > 18 {
-					return // larger than the library's integers
+					return // the number is larger than the library's integers
 				}
 			}
 			t.Fatalf("for %q, ParsePin returned the error %v, but the library returned %v and the error %v",

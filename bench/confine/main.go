@@ -414,7 +414,7 @@ func memory() (total int64, err error) {
 		}
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 		if err != nil {
-			continue // the process has ended
+			continue // the process has exited in the meantime
 		}
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); f[0] == "Pss:" {

@@ -40,7 +40,7 @@ func main() {
 
 type work struct {
 	name string
-	size int // bytes in a row
+	size int // the number of bytes in a row of the table
 	rows int
 	do   func(c *sqlite.Conn, rows int) error
 }

@@ -81,10 +81,10 @@ type tally struct {
 	times    []time.Duration // the durations of the sequential calls in this round
 	cpu      time.Duration   // the CPU time of the middle process in this round
 	made     int64           // the number of calls in this round
-	p50, p99 []time.Duration // one value for each round
+	p50, p99 []time.Duration // the 50th and 99th percentile of each round
 	rate     []float64       // calls per second of 32 concurrent clients in each round
 	cpus     []time.Duration // CPU time per call in each round
-	rss      int64           // the maximum over all rounds
+	rss      int64           // the maximum resident memory over all rounds
 }
 
 // slice is the number of sequential calls before the next way is measured. With short turns, other load on the

@@ -33,7 +33,7 @@ type rig struct {
 	ways  []*way
 	procs []*exec.Cmd
 	dir   string
-	home  string // AMBIT_HOME for the next process
+	home  string // the value of AMBIT_HOME for the next process
 }
 
 func (r *rig) close() {

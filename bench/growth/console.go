@@ -98,7 +98,7 @@ func (d *daemon) signIn(ctx context.Context, use func(get func(path string) (int
 		return err
 	}
 	answer.Body.Close()
-	base := answer.Request.URL // the page that the sign-in led to
+	base := answer.Request.URL // the address of the page that the sign-in led to
 	return use(func(path string) (int, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String()+path, nil)
 		if err != nil {

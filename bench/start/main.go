@@ -93,7 +93,7 @@ func first(env []string, argv ...string) (time.Duration, error) {
 	took := time.Since(began)
 	// Background work of the program must not disturb the next start.
 	killErr := cmd.Process.Kill()
-	_ = cmd.Wait() // always fails, because the program was killed
+	_ = cmd.Wait() // Wait always fails, because the program was killed
 	if err := errors.Join(err, readErr, killErr); err != nil {
 		return 0, err
 	}

@@ -28,7 +28,7 @@ func TestProposals(t *testing.T) {
 	s.Holder = s.rights.Holder(s.server)
 	listed := func(access, proposed int) {
 		t.Helper()
-		if err := term.flush(); err != nil { // the output of an earlier call
+		if err := term.flush(); err != nil { // flush the output of an earlier call
 			t.Fatal(err)
 		}
 		out.Reset()

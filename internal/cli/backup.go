@@ -137,7 +137,7 @@ func (t *terminal) writeBackup(file string, write func(io.Writer) error) error {
 		return missing("choose a folder that you can write to",
 			"cannot write to the folder %s: %w", dir, errors.Unwrap(err))
 	}
-	defer os.Remove(f.Name()) // has no effect after the rename
+	defer os.Remove(f.Name()) // Remove has no effect after the rename
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return failed(err)
 	}

@@ -279,7 +279,7 @@ func between(least, most int, what string) cobra.PositionalArgs {
 func complete(cmd *cobra.Command, flag string, words []string) {
 	values := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err) // the flag does not exist
+		panic(err) // RegisterFlagCompletionFunc fails only if the flag does not exist
 	}
 }
 

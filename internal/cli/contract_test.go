@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 	daemon := "if os.fork() == 0:\n    os.setsid()\n    os.execv('/usr/bin/python3', ['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
 	for _, tt := range []struct {
 		name, code, text string
-		reason           string // empty if the program answers correctly
+		reason           string // the reason for the failure; empty if the program answers correctly
 		more             string
 	}{
 		{name: "noline", code: "pass", reason: "no_answer"},

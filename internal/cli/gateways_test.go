@@ -109,7 +109,7 @@ func TestGateways(t *testing.T) {
 
 	statetest.Places(t, func(t *testing.T, place string) {
 		t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
-		var store []string // empty for SQLite, which uses the store of the home
+		var store []string // the --store flag; empty for SQLite, which uses the store of the home
 		if strings.HasPrefix(place, "postgres://") {
 			store = []string{"--store", place}
 		}

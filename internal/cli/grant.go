@@ -381,7 +381,7 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) 
 		err = t.editPolicy("revoked", func(text []byte) (out []byte, err error) {
 			out, removed, err = policy.Remove(file, text, grants)
 			if err == nil && len(removed) < len(grants) {
-				return text, nil // revoke all scopes or none
+				return text, nil // all of the scopes are revoked, or none
 			}
 			if err == nil {
 				err = t.journalScopes(ctx, f.store, "revoke", "no longer has", removed)

@@ -376,9 +376,9 @@ func (t *terminal) form(ctx context.Context, plain bool, fields ...huh.Field) er
 	run := func() ([]byte, error) { return nil, form.RunWithContext(ctx) }
 	var err error
 	if plain {
-		_, err = t.await(ctx, run) // a plain form ignores ctx
+		_, err = t.await(ctx, run) // a form of plain text lines ignores ctx
 		if t.interrupted {
-			t.notef("") // end the line with the question
+			t.notef("") // end the line that contains the question
 		}
 	} else {
 		_, err = run() // the form restores the terminal when ctx is cancelled

@@ -52,7 +52,7 @@ func (in *installer) projectFiles(alias string, ref pack.Ref) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	within, err := os.OpenRoot(folder) // a root does not follow links out of the folder
+	within, err := os.OpenRoot(folder) // an os.Root does not follow links out of the folder
 	if err != nil {
 		return nil, err
 	}

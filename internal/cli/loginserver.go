@@ -76,7 +76,7 @@ type signInGap struct {
 
 // signInGaps returns the remote servers of an agent that have no usable sign-in.
 func signInGaps(h home.Home, m *manifest.Manifest, a *agent.Agent) (gaps []signInGap) {
-	k := signin.New(h, credential.Open(h), nil) // Status sends no request
+	k := signin.New(h, credential.Open(h), nil) // the missing HTTP client is not used, because Status sends no request
 	for i := range a.Servers {
 		s := &a.Servers[i]
 		if s.Transport != agent.StreamableHTTP || s.SendsAuthorization() {

@@ -94,7 +94,7 @@ func (t *terminal) withMemory(ctx context.Context, storeURL, name string, f func
 // even if its agent was removed.
 func (t *terminal) agentID(name string) (string, error) {
 	if strings.Contains(name, "@") && !strings.ContainsAny(name, `/\`) {
-		return name, nil // only ids contain @
+		return name, nil // the name is an id, because only ids contain @
 	}
 	found, err := agentsIn(manifest.Options{}, programFolders(t.home)...)
 	if err != nil {

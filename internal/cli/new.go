@@ -158,7 +158,7 @@ func writeNew(file string, content []byte, force bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return no("", "cannot create the folder %s: %w", dir, err)
 	}
-	mode := fs.FileMode(0o666) // the umask reduces the mode
+	mode := fs.FileMode(0o666) // the user's umask removes permissions from this mode
 	info, err := os.Stat(file)
 	switch {
 	case err != nil:
@@ -171,7 +171,7 @@ func writeNew(file string, content []byte, force bool) error {
 	if err != nil {
 		return no("", "cannot write to %s: %w", dir, err)
 	}
-	defer os.Remove(tmp.Name()) // has no effect after the rename
+	defer os.Remove(tmp.Name()) // Remove has no effect after the rename
 	_, err = tmp.Write(content)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return no("", "cannot write %s: %w", file, err)

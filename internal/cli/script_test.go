@@ -37,7 +37,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // is the length of a list or object.
 func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 {
-		args = append(args, "") // without VALUE, compare with the empty string
+		args = append(args, "") // if VALUE is missing, compare with the empty string
 	}
 	if len(args) != 2 {
 		ts.Fatalf("usage: jsonpath PATH [VALUE]")

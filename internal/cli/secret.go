@@ -31,7 +31,7 @@ func newSecret(t *terminal) *cobra.Command {
 // owner is an agent for which secrets are stored.
 type owner struct {
 	name  string
-	agent *agent.Agent // nil if there is no valid manifest
+	agent *agent.Agent // the agent; nil if there is no valid manifest
 	id    string       // the agent's id in its manifest
 	wants []credential.Reference
 	// broken is the path of the agent's file if the file is not a valid manifest.

@@ -81,7 +81,7 @@ func TestStoreOfTheDaemon(t *testing.T) {
 			name string
 			user *url.Userinfo
 			says string
-			keys string // part of the output of ambit key list --json without --store
+			keys string // a part of the output of ambit key list --json without --store
 			// part of the output of ambit doctor --json
 			doctor string
 		}{

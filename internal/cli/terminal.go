@@ -53,9 +53,9 @@ type terminal struct {
 	width  int
 	cut    bool         // set if stdout is a terminal; lines are shortened to its width
 	bar    *bar         // the progress line of servers; nil until first shown
-	log    *slog.Logger // the log of a verb that keeps running, else nil
+	log    *slog.Logger // the log of a verb that keeps running; nil for other verbs
 	policy *policy.Live // the user's policy; nil until first used
-	home   home.Home    // the zero Home if no home was found and the verb does not need one
+	home   home.Home    // the home; zero if no home was found and the verb does not need one
 	// lastRead is the path of the last loaded manifest.
 	lastRead string
 	keyNames map[string]string // the names of API keys, by principal
@@ -226,7 +226,7 @@ func (t *terminal) text(document string) {
 
 // notef writes a line to stderr.
 func (t *terminal) notef(format string, args ...any) {
-	_ = t.flush() // earlier output must appear first; if flush fails, Run reports the error
+	_ = t.flush() // earlier output must appear before this line; if flush fails, Run reports the error
 	fmt.Fprintln(t.err, t.escapeBetweenStyles(fmt.Sprintf(format, args...), printableLines))
 }
 

@@ -40,7 +40,8 @@ func TestTranscripts(t *testing.T) {
 			}
 		}
 	}
-	neverFails := func(verb *cobra.Command) bool { // the verb has no arguments and needs nothing
+	// neverFails reports whether the verb takes no arguments and needs nothing that can be missing.
+	neverFails := func(verb *cobra.Command) bool {
 		return verb.Name() == "man" || verb.Parent().Name() == "completion"
 	}
 	var look func(verb *cobra.Command)

@@ -150,7 +150,7 @@ func removeFiles(dir string) error {
 	if root, err := os.OpenRoot(dir); err == nil {
 		_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
 			if d != nil && d.IsDir() {
-				_ = root.Chmod(path, 0o700) // RemoveAll reports the error
+				_ = root.Chmod(path, 0o700) // ignore the error, because RemoveAll reports it
 			}
 			return nil
 		})

@@ -93,7 +93,7 @@ type proven struct {
 	all     []hintedProof
 	needed  []toolserver.Proof
 	reports []provenServer // reports[i] describes all[i]
-	locked  bool           // the servers were also compared with the lock file
+	locked  bool           // whether the servers were also compared with the lock file
 }
 
 // optional reports whether the agent can do without the server all[i].
@@ -106,7 +106,7 @@ func (p *proven) optional(i int) bool {
 func (t *terminal) prove(
 	ctx context.Context, m *manifest.Manifest, name string, offline bool, unconfined []string,
 ) (p proven, err error) {
-	o, err := t.provingOptions(m, name != "") // with a name, ambit install proves the servers
+	o, err := t.provingOptions(m, name != "") // if a name is given, ambit install is the caller
 	if err != nil {
 		return p, err
 	}

@@ -134,9 +134,9 @@ type whyVerdict struct {
 	// Unknown lists the checks that were not made, with hints on how to make them.
 	Unknown []openQuestion `json:"unknown"`
 
-	lacking   bool // refused only because this machine lacks something
-	asks      bool // a person must approve the call
-	arguments bool // the result depends on arguments that were not given
+	lacking   bool // whether the call is refused only because this machine lacks something
+	asks      bool // whether a person must approve the call
+	arguments bool // whether the result depends on arguments that were not given
 }
 
 type openQuestion struct {

@@ -36,7 +36,7 @@ func TestWhyForAKey(t *testing.T) {
 		name string
 		code int
 		args []string
-		says string // part of standard error
+		says string // a part of standard error
 	}{
 		{"a key in the group", 0, []string{"--as", staff}, "has the groups staff"},
 		{"a named principal in the group", 0, []string{"--as", "ada"}, "has the groups staff"},

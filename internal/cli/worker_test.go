@@ -23,7 +23,7 @@ import (
 type programHome struct {
 	t     *testing.T
 	dir   string
-	store string // empty for the store in the home
+	store string // the --store flag; empty for the store in the home
 }
 
 func newProgramHome(t *testing.T) *programHome {

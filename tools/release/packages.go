@@ -19,13 +19,13 @@ import (
 
 // binary is a binary of ambit for one platform.
 type binary struct {
-	system, arch string // in Go's spelling, such as linux and amd64
+	system, arch string // the system and architecture in Go's spelling, such as linux and amd64
 	body         []byte
 }
 
 // contents contains everything in the packages except the binaries.
 type contents struct {
-	version  string // a semantic version without v
+	version  string // the release as a semantic version without v
 	made     time.Time
 	licences []byte // ambit's own licence and those of third-party code
 	// The files that "ambit completion" and "ambit man" print.

@@ -117,7 +117,7 @@ func checkBill(t *testing.T, text []byte) cdx.BOM {
 			t.Errorf("the component %s has the type %s and the data %v, want data only for the type data",
 				c.Name, c.Type, c.Data)
 		}
-		for _, l := range *c.Licenses { // either an SPDX id or a name
+		for _, l := range *c.Licenses { // each licence must have either an SPDX id or a name
 			if (l.License.ID == "") == (l.License.Name == "") || l.License.ID != "" && !slices.Contains(spdxNames, l.License.ID) {
 				t.Errorf("the component %s has the licence %+v, want either a known SPDX id or a name", c.Name, l)
 			}

@@ -27,7 +27,7 @@ type Source struct {
 	// make Position fast even for many problems on one line.
 	lines []int
 	chars []int
-	few   bool // set if the source has few problems; Position then needs no indexes
+	few   bool // true if the source has so few problems that Position needs no indexes
 }
 
 const charsBlock = 1 << 10

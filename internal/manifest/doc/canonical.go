@@ -32,7 +32,7 @@ func (v Value) appendJSON(b []byte) []byte {
 	case Object:
 		b = append(b, '{')
 		for m := range v.Each() {
-			b, _ = jsontext.AppendQuote(b, m.Key()) // a tree contains no invalid UTF-8
+			b, _ = jsontext.AppendQuote(b, m.Key()) // fails only for invalid UTF-8, which a tree never contains
 			b = append(m.appendJSON(append(b, ':')), ',')
 		}
 		return append(bytes.TrimSuffix(b, []byte(",")), '}')

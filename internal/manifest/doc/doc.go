@@ -90,7 +90,7 @@ func newTree(src *diag.Source) *Tree {
 	t := trees.Get().(*Tree)
 	t.Source = src
 	if values := min(len(src.Text)/16+8, maxValues); cap(t.nodes) < values {
-		t.nodes = make([]node, 0, values) // enough for most files
+		t.nodes = make([]node, 0, values) // this capacity is enough for most files
 	}
 	return t
 }

@@ -179,7 +179,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		}
 		key := p.t.spanOr(text, start+1, p.pos-1)
 		tag := tagOf(key)
-		bit := uint64(1) << (tag * 0x9E3779B1 >> 26) // the upper bits are well mixed
+		bit := uint64(1) << (tag * 0x9E3779B1 >> 26) // use the upper bits of the product, because they are well mixed
 		if maybeSeen&bit != 0 || p.t.nodes[self].count > fewMembers {
 			if first := p.t.members.find(p.t, self, key); first >= 0 {
 				p.duplicate(Value{p.t, first}, diag.Place{Start: start, End: p.pos}, key)

@@ -329,7 +329,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"tools":[{"action":{"type":"http","url":"https://{{x}}:{/?#","headers":{"":""}}}],"guardrails":{"actions":{"":{"max_amount":{}}}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 20_000 || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
-			return // other packages reject such files
+			return // other packages reject files of this kind
 		}
 		m, _, found := load(text)
 		if len(errorsOf(found)) > 0 {

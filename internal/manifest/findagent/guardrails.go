@@ -122,7 +122,7 @@ func (s *patternSet) add(expr string) {
 	if s.set == nil || len(s.set) >= maxGoodPatterns {
 		s.set = make(map[string]bool)
 	}
-	s.set[strings.Clone(expr)] = true // cloned, because a substring would keep the whole manifest in memory
+	s.set[strings.Clone(expr)] = true // clone expr, because a substring would keep the whole manifest in memory
 }
 
 func (p *parser) outputRails(v doc.Value) *OutputRails {

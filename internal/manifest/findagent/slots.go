@@ -14,7 +14,7 @@ import (
 type slot struct {
 	hosts  []string
 	json   bool
-	scopes bool // the key of a service account is exchanged for a token
+	scopes bool // whether the key of a service account is exchanged for a token
 	used   bool
 	at     doc.Value
 }

@@ -166,7 +166,7 @@ func (p *parser) serverID(o *read.Object) string {
 // isServerID reports whether a string is a valid server id. An id consists of parts that are separated by slashes. Each
 // part starts with an optional @, as in npm scopes, and then a letter, a digit or _.
 func isServerID(id string) bool {
-	start := true // at the start of a part
+	start := true // whether the next character starts a part of the id
 	for i := range len(id) {
 		switch c := id[i]; {
 		case isDigit(c) || isLetter(c) || c == '_':

@@ -12,9 +12,10 @@ import (
 // Compile converts a valid manifest to the neutral model.
 func (m *AgentManifest) Compile() *agent.Agent {
 	a := &agent.Agent{
-		Dialect:     agent.Matrix,
-		ID:          m.Agent,
-		Name:        strings.TrimPrefix(strings.TrimPrefix(m.Agent, agentPrefix), didKeyPrefix), // base58 is safe in a name
+		Dialect: agent.Matrix,
+		ID:      m.Agent,
+		// The base58 text of a key contains only characters that are safe in a name.
+		Name:        strings.TrimPrefix(strings.TrimPrefix(m.Agent, agentPrefix), didKeyPrefix),
 		Description: m.Description,
 		Kind:        agent.ToolServers,
 		SideEffects: agent.SideEffectPolicy{Restricted: true},

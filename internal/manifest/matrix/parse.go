@@ -32,7 +32,7 @@ var hints = map[string]string{"mcpServers": fromClient, "mcp_servers": fromClien
 
 type parser struct {
 	read.Reader
-	noTools bool // accept an empty list of tools
+	noTools bool // whether an empty list of tools is accepted
 }
 
 // Parse parses a manifest and reports every broken rule.

@@ -27,7 +27,7 @@ func (r *Reader) Rights(v doc.Value) *Rights {
 	list := func(key string, kind agent.RightKind) []string {
 		return r.Distinct(o.List(key, Optional), func(v doc.Value) bool {
 			_, problem, hint := propose(kind, v.Text())
-			if problem != "" { // without the text, which may contain a password
+			if problem != "" { // report the problem without the text, which may contain a password
 				r.Report(diag.BadRight, v.Place(), hint, "this entry of %s %s", diag.Quote(key), problem)
 			}
 			return problem == ""

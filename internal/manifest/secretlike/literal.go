@@ -124,7 +124,8 @@ func Pairs(text string) []Named {
 		name := text[start:equals]
 		query := start > 0 && (text[start-1] == '?' || text[start-1] == '&')
 		at = equals + 1
-		if !Name(name) && !(query && QueryName(name)) || strings.HasPrefix(text[at:], "=") { // == precedes a version
+		// "==" is followed by a version, not by a value.
+		if !Name(name) && !(query && QueryName(name)) || strings.HasPrefix(text[at:], "=") {
 			continue
 		}
 		if from, to := valueAt(text, at); mayBeSecret(text[from:to]) {

@@ -118,7 +118,7 @@ var tokenBytes = class("A-Za-z0-9_.+/=-")
 const (
 	// minTokenLength is the length of the shortest token. Shorter runs contain no token.
 	minTokenLength = 20
-	lowest         = '+' // the smallest of the tokenBytes
+	lowest         = '+' // the smallest byte in tokenBytes
 	window         = 8   // the number of bytes that are checked together
 	// windowStep is the distance between the windows that findToken checks. Every run that is long enough for a token
 	// contains a whole window and at least 12 (windowStep) more bytes. At least 6 (margin) of them are directly before

@@ -347,7 +347,7 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 		}
 		return nil
 	})
-	if err != nil || !found { // a write transaction would block others
+	if err != nil || !found { // return without a write transaction, which would block other writers
 		return 0, err
 	}
 	err = r.DB.Write(ctx, func(tx state.Tx) error {

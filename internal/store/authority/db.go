@@ -37,7 +37,7 @@ func (d *DB) run(
 	ctx context.Context, transact func(context.Context, func(state.Tx) error) error, f func(state.Tx) error,
 ) error {
 	seen, damaged := d.newest()
-	var last *trackedTx // transact can run f more than once
+	var last *trackedTx // the last run counts, because transact can run f more than once
 	err := transact(ctx, func(tx state.Tx) error {
 		last = &trackedTx{Tx: tx, seen: seen, damaged: damaged}
 		return f(last)
@@ -53,9 +53,9 @@ func (d *DB) run(
 type trackedTx struct {
 	state.Tx
 	seen    Head
-	damaged error // seen may be too old, because the home's file is damaged
+	damaged error // the error if seen may be too old because the home's file is damaged
 	last    Head  // the register that was last read or written in the transaction
-	adopted bool  // a person has accepted that register
+	adopted bool  // whether a person has accepted that register
 }
 
 // tracked returns the transaction of a DB.

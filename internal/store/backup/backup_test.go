@@ -391,7 +391,7 @@ func TestHostileBackups(t *testing.T) {
 		"table":   craft(t, head, tar.Header{Name: "store/schema_version/1", Linkname: "[1]\n"}),
 		"row":     craft(t, head, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"}),
 		"cut off": good[:len(good)/2],
-		"changed": changed(good, len(good)-8), // a bit of the checksum
+		"changed": changed(good, len(good)-8), // change a bit of the checksum
 		"more":    slices.Concat(good, craft(t, head)),
 	} {
 		t.Run(name, func(t *testing.T) {

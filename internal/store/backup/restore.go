@@ -115,7 +115,7 @@ func rank(rel string) int {
 func restoreFiles(files []file, dir string, move func(from, to string) error) (done int, err error) {
 	dir = filepath.Clean(dir)
 	staged := filepath.Join(dir, "restore.part")
-	if err := os.RemoveAll(staged); err != nil { // left behind by an interrupted restore
+	if err := os.RemoveAll(staged); err != nil { // an interrupted restore can leave this folder behind
 		return 0, err
 	}
 	defer os.RemoveAll(staged)

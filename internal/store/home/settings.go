@@ -16,7 +16,7 @@ import (
 
 // shape describes the type of a value in config.toml.
 type shape struct {
-	kind string // the type, as shown in messages
+	kind string // the name of the type in messages
 	// fields contains the shape of each setting in a table, by name.
 	fields map[string]shape
 	// elem is the shape of every item in a list, or of every value in a table. If elem is set, a table can contain

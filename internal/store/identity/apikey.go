@@ -30,7 +30,7 @@ import (
 const (
 	keyPrefix   = "ambit_"
 	idLength    = 10
-	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // without characters that look similar
+	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // an alphabet without characters that look similar
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secretBytes = 32
 	secretWidth = 43

@@ -164,7 +164,7 @@ const (
 func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	form := url.Values{"scope": {strings.Join(d.config.Scopes, " ")}}
 	if slices.Contains(d.config.Scopes, "offline_access") {
-		form.Set("prompt", "consent") // required by OpenID Connect Core, section 11
+		form.Set("prompt", "consent") // OpenID Connect Core, section 11, requires this parameter for offline access
 	}
 	if d.config.Resource != "" {
 		form.Set("resource", d.config.Resource)

@@ -146,7 +146,7 @@ func deriveKeys(root []byte) (*Keys, error) {
 	derive := func(use string, n int) []byte {
 		key, err := hkdf.Key(sha256.New, root, nil, "ambit/"+use, n)
 		if err != nil {
-			panic(err) // hkdf fails only for lengths that are not used here
+			panic(err) // hkdf fails only for key lengths that ambit does not use
 		}
 		return key
 	}

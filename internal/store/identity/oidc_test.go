@@ -106,7 +106,7 @@ func (i *issuer) token(t *testing.T, header, claims map[string]any) string {
 			t.Fatal(err)
 		}
 		sig = append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...)
-	case "HS256": // an algorithm confusion attack: the public key is the HMAC secret
+	case "HS256": // in an algorithm confusion attack, the public key is the HMAC secret
 		m := hmac.New(sha256.New, i.rsa.N.Bytes())
 		m.Write([]byte(body))
 		sig = m.Sum(nil)
@@ -295,7 +295,7 @@ func TestProviderSilent(t *testing.T) {
 	if p, err := o.Check(t.Context(), token); err != nil || p.Name != "ada" {
 		t.Errorf("a caller that waited: got %+v, %v", p, err)
 	}
-	if <-asked; len(asked) > 0 { // the request for the keys
+	if <-asked; len(asked) > 0 { // wait for the request for the keys
 		t.Error("discovery sent more than one request")
 	}
 }

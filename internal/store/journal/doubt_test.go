@@ -225,7 +225,7 @@ func TestNoProofWithoutItsTiles(t *testing.T) {
 
 // Export fails if it cannot write the whole export. VerifyExport fails if it cannot read the whole export.
 func TestExportBreaksOff(t *testing.T) {
-	j := newJournal(t, 5000) // more than one page
+	j := newJournal(t, 5000) // the records fill more than one page
 	if err := j.Export(t.Context(), &full{space: 1000}); !errors.Is(err, errFault) {
 		t.Errorf("exporting to a full disk: got error %v, want the error of the disk", err)
 	}

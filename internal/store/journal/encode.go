@@ -16,7 +16,7 @@ import (
 const (
 	maxText      = 4 << 10
 	maxArguments = 256 << 10
-	maxActions   = 100 // for each list of capabilities
+	maxActions   = 100 // the maximum number of names in each list of capabilities
 	maxAction    = 256
 	// MaxRecord is an upper bound on the size of a record.
 	MaxRecord = 1 << 20

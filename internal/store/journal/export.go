@@ -134,8 +134,8 @@ type exported struct {
 	want   Check
 	roster *roster
 	given  map[int64][]claim
-	done   map[int64]*checker // every log so far
-	now    *checker           // the log that is being read
+	done   map[int64]*checker // the checkers of all logs that were read so far
+	now    *checker           // the checker of the log that is being read
 	report Report
 }
 

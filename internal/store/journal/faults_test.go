@@ -87,7 +87,7 @@ func (x *faultyTx) Query(query string, args []any, each func(state.Row) error) e
 // Any SQL statement can fail. The caller then gets the error, earlier records stay intact, and the
 // next attempt succeeds.
 func TestEveryStatementMayFail(t *testing.T) {
-	const records = 300 // more than one tile
+	const records = 300 // the records fill more than one tile
 	appendOne := func(ctx context.Context, j *Journal) error {
 		return j.db.Write(ctx, func(tx state.Tx) error {
 			_, err := j.Append(tx, sample(records))

@@ -21,14 +21,14 @@ type Journal struct {
 	now    func() time.Time
 
 	marked  atomic.Int64 // the time of this process's last checkpoint, in microseconds
-	written atomic.Bool  // this process has appended a record
+	written atomic.Bool  // whether this process has appended a record
 
 	// lastEnd is the end of the log after the last append of this process. The next append checks whether the log still
 	// ends there.
 	lastEnd atomic.Pointer[appender]
 
 	calls   atomic.Int64 // the number of calls in progress; see Enter
-	retired atomic.Bool  // another key has replaced the key of this process
+	retired atomic.Bool  // whether another key has replaced the key of this process
 	posting posting
 }
 
@@ -170,7 +170,7 @@ func (a *appender) append(tx state.Tx, log int64, bodies [][]byte) error {
 	if first+int64(len(bodies)) > maxSeq {
 		return fmt.Errorf("log %d is full", log)
 	}
-	before := a.edge.append([]byte{}) // not nil, because nil would become NULL in the database
+	before := a.edge.append([]byte{}) // the edge must not be nil, because nil would become NULL in the database
 	records, hashes := make([][]byte, len(bodies)), make([]tlog.Hash, len(bodies))
 	var tiles []tileRoot
 	for i, body := range bodies {

@@ -492,7 +492,7 @@ func TestProofOfAnotherLog(t *testing.T) {
 
 func TestParseKey(t *testing.T) {
 	plus := false
-	for i := range byte(64) { // enough keys that one contains a plus sign in its base64
+	for i := range byte(64) { // with this many keys, the base64 of one contains a plus sign
 		seed := [ed25519.SeedSize]byte{i}
 		want := New(nil, ed25519.NewKeyFromSeed(seed[:]), "test").Key()
 		got, err := ParseKey(want.String() + "\n")

@@ -33,7 +33,7 @@ type posting struct {
 	dir    string
 	writer atomic.Pointer[wal.Writer] // nil if this process has no write-ahead log
 	last   atomic.Pointer[string]     // the file that was posted last
-	stuck  atomic.Bool                // the last attempt to post failed
+	stuck  atomic.Bool                // whether the last attempt to post failed
 
 	syncFolder func(dir string) error
 

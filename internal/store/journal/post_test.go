@@ -60,7 +60,7 @@ func sound(t *testing.T, j *Journal, records int64) {
 func TestNotesBecomeRecordsInOrder(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
-	const notes = stride + 300 // more than a stride, which requires a checkpoint
+	const notes = stride + 300 // the notes exceed a stride, so a checkpoint is required
 	jot(t, j, notes)
 	if n := size(t, j); n != 0 {
 		t.Fatalf("the journal has %d records before posting, want 0", n)

@@ -21,7 +21,7 @@ func TestUnreadableWAL(t *testing.T) {
 	j := newJournal(t, 5)
 	note := checkpoint(t, j)
 	dir := filepath.Join(t.TempDir(), "daybooks")
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in place of the directory
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // put a file in place of the directory
 		t.Fatal(err)
 	}
 	j.SetWALDir(dir)

@@ -71,7 +71,7 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 }
 
 func TestVerifyFindsTampering(t *testing.T) {
-	const size = 600 // two complete tiles and a part of a third
+	const size = 600 // the records fill two complete tiles and a part of a third
 	cases := []struct {
 		name    string
 		tamper  func(t *testing.T, j *Journal)
@@ -163,7 +163,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		j := open(asLog{openStore(), 0})
 		fill(t, j, size)
-		j.now = func() time.Time { return started.Add(checkpointInterval) } // so that the next checkpoint does not replace the first
+		// After this time, the next checkpoint does not replace the first.
+		j.now = func() time.Time { return started.Add(checkpointInterval) }
 		checkpoint(t, j)
 		restore := saved(t, j)
 		for _, tt := range cases {

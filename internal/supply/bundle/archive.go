@@ -117,7 +117,8 @@ func (b *Bundle) readTar(data []byte) {
 	// The limit covers the whole archive, including the bytes between the files.
 	safe := &io.LimitedReader{R: unzipped, N: min(2*maxUnpacked, max(ratioFrom, maxRatio*int64(len(data))))}
 	if b.readEntries(safe) {
-		rest, err := io.ReadAll(io.LimitReader(safe, 1<<20)) // tar programs add less than 1 MiB of padding
+		// The limit is enough, because tar programs add less than 1 MiB of padding.
+		rest, err := io.ReadAll(io.LimitReader(safe, 1<<20))
 		if err != nil || packed.Len() > 0 || len(bytes.Trim(rest, "\x00")) > 0 {
 			b.report(ruleUnreadable, "", 0, "the archive is damaged, or contains data after the end of the archive")
 		}

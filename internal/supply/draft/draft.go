@@ -130,7 +130,7 @@ func document(v any) []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		panic(err) // cannot happen, because v can always be encoded
+		panic(err) // encoding v never fails
 	}
 	return []byte(b.String())
 }

@@ -33,7 +33,7 @@ func (d *Draft) covenant() (text []byte, files []File) {
 func quoted(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // cannot happen for a string
+		panic(err) // encoding a string never fails
 	}
 	return string(b)
 }

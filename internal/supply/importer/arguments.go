@@ -333,7 +333,8 @@ func (w *walk) withholdValue(value string) {
 	if _, behind, found := strings.Cut(value, ":"); found {
 		w.withhold(behind)
 	}
-	if words := strings.Fields(value); dashed(value) && len(words) > 1 { // an option and its value in one argument
+	// The argument contains an option and its value.
+	if words := strings.Fields(value); dashed(value) && len(words) > 1 {
 		for _, word := range words[1:] {
 			w.withholdValue(word)
 		}

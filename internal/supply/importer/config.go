@@ -223,7 +223,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 	if argv := texts(o["command"]); len(argv) > 0 {
 		s.command, s.args = argv[0], append(argv[1:], s.args...)
 	}
-	if c := object(o["command"]); c != nil { // an older format of Zed
+	if c := object(o["command"]); c != nil { // this is an older format of the client Zed
 		s.command, s.args = text(c["path"]), texts(c["args"])
 		s.env = settings(c["env"])
 	}

@@ -25,7 +25,7 @@ func (s *server) expand(value string) (text string, found bool) {
 		start := m[0]
 		if bare := value[m[0]:m[1]]; !strings.HasPrefix(bare, "${") && !strings.HasPrefix(bare, "{env:") && !strings.HasPrefix(bare, "$env:") {
 			if !usualName.MatchString(name) {
-				continue // a password can also begin with $
+				continue // the text may be a password, because a password can also begin with $
 			}
 			start = m[1] - len(strings.TrimLeft(bare, " \t:=/"))
 		}
@@ -186,7 +186,7 @@ func (p places) apply(s *server, cwd string) (problem string) {
 		if inList(s.args[i-1], "--directory --project --prefix --dir --cwd -C") && filepath.IsLocal(folder) {
 			s.args[i] = filepath.ToSlash(filepath.Join(cmp.Or(p.cwd, p.project), folder))
 		} else if !dashed(s.args[i]) && !inList(s.args[i], "run exec dlx x tool") {
-			break // the arguments of the server begin
+			break // the arguments of the server begin here
 		}
 	}
 	if cwd == "" {

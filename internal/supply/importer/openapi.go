@@ -29,7 +29,7 @@ type api struct {
 	*builder
 	root map[string]any
 	docs documents
-	base string // scheme, host and path prefix of every operation
+	base string // the scheme, host and path prefix of the address of every operation
 	host string
 	m    findagent.Manifest
 	// slots maps security schemes to credential slots. The slot is nil if the scheme is not supported.

@@ -47,7 +47,7 @@ func (in *input) add(wire string, must bool, schema map[string]any, modifier str
 	for base, n := name, 2; in.properties[name] != nil; n++ {
 		name = fmt.Sprintf("%s_%d", base, n)
 	}
-	if name != wire { // so that a model can distinguish created< and created>
+	if name != wire { // describe the original name, so that a model can distinguish created< and created>
 		schema["description"] = strings.TrimSpace(fmt.Sprintf("%s The API calls it %s.", text(schema["description"]), clean(wire)))
 	}
 	in.properties[name] = schema

@@ -17,7 +17,7 @@ const maxFiles = 1000
 // files in its own folder and below.
 type documents struct {
 	folder string
-	files  map[string]any // by path, relative to the folder
+	files  map[string]any // the content of each file, by its path relative to the folder
 	size   int
 	err    error // the first reference that cannot be followed
 }

@@ -48,7 +48,7 @@ func (a *api) clean(v any, depth int) map[string]any {
 	}
 	a.schemasLeft = c.left
 	if a.bytesLeft -= c.size; a.bytesLeft < 0 {
-		return map[string]any{} // problem reports the size
+		return map[string]any{} // the function problem reports that the schema is too large
 	}
 	return maps.Clone(c.schema)
 }

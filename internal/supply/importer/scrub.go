@@ -206,7 +206,8 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 }
 
 var (
-	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret or a limit
+	// Parameters with these names can be secrets or limits.
+	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`)
 	queryName  = regexp.MustCompile(`^[A-Za-z][A-Za-z_.-]{2,31}$`)
 	queryValue = regexp.MustCompile(`^[A-Za-z0-9][\w.,-]*$`)
 	userinfo   = regexp.MustCompile(`(?:^|[\s/,;='"({\[])([^\s/@:,;='"({\[]*):[^\s@/\\][^\s@]*@`)
@@ -256,10 +257,11 @@ func (b *builder) risky(arg string) bool {
 		strings.HasPrefix(arg, "~/"):
 		if name := strings.TrimPrefix(arg, "/"); !strings.Contains(name, "/") && tokenLike(name) &&
 			!fileName.MatchString(name) {
-			return true // a secret can begin with a slash
+			return true // the argument can be a secret, because a secret can begin with a slash
 		}
 		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool {
-			return secretlike.Find(s).Found() || strings.HasPrefix(arg, "//") && isKeyInPath(s) // a URL without its scheme
+			// The argument can be a URL without its scheme.
+			return secretlike.Find(s).Found() || strings.HasPrefix(arg, "//") && isKeyInPath(s)
 		})
 	case packageSpec.MatchString(arg), harmless(arg), drive.MatchString(arg):
 		return false

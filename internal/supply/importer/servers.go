@@ -388,7 +388,7 @@ func (b *builder) setVersion(what string, e *matrix.ServerEntry) {
 	ref, err := pack.Identify(s)
 	asked := ref.Asked
 	if arg, from, _ := findVersion(e); err != nil && arg != nil {
-		asked = (*arg)[from:] // such a command cannot be pinned, but its version is still reported
+		asked = (*arg)[from:] // a command of this form cannot be pinned, but its version is still reported
 	}
 	if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
 		e.Version = asked

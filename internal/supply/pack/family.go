@@ -11,7 +11,7 @@ import (
 // options in the same way.
 type family struct {
 	kind  Kind
-	words [][]string // the commands, as words
+	words [][]string // the commands of the family, split into words
 	// harmless lists the options that take no value and do not change which code runs.
 	harmless []string
 	// packageOptions lists the options that specify the package. After such an option, the first word that is not an

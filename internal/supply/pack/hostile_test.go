@@ -156,7 +156,8 @@ func TestEnviron(t *testing.T) {
 		check(t, os.WriteFile(filepath.Join(bin, "node"), nil, 0o700))
 		t.Setenv("PATH", bin)
 		if got := seen()["MY_NPM_TOKEN"]; got != (runtime.GOOS != "windows") {
-			t.Errorf("the token is in the environment: %t", got) // on Windows, the file is not in node's prefix
+			// On Windows, the settings file is not in node's prefix.
+			t.Errorf("the token is in the environment: %t", got)
 		}
 	})
 	for _, v := range scriptEnviron(t.TempDir()) {

@@ -13,7 +13,7 @@ func TestIdentify(t *testing.T) {
 	const v = "2026.8.31"
 	for _, c := range []struct {
 		name     string
-		command  string // words, separated by spaces
+		command  string // the words of the command, separated by spaces
 		declared string
 		want     Ref
 	}{

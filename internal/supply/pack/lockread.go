@@ -138,7 +138,8 @@ func (r *lockReader) checkShape(v doc.Value, t reflect.Type) {
 			r.checkShape(m, t.Elem())
 		}
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 { // the JSON of a list of dependencies or of a definition
+		// The field contains the JSON of a list of dependencies or of a definition.
+		if t.Elem().Kind() == reflect.Uint8 {
 			r.Is(v, doc.Object)
 		} else if r.Is(v, doc.Array) {
 			for item := range v.Each() {

@@ -20,7 +20,7 @@ const npmArchive = "package.tgz"
 type npmDependency struct {
 	Name                 string            `json:"name,omitempty"`
 	Version              string            `json:"version"`
-	Resolved             string            `json:"resolved,omitempty"` // always empty in ambit's lists
+	Resolved             string            `json:"resolved,omitempty"` // this field is always empty in ambit's lists
 	Integrity            string            `json:"integrity,omitempty"`
 	InBundle             bool              `json:"inBundle,omitempty"`
 	HasInstallScript     bool              `json:"hasInstallScript,omitempty"`

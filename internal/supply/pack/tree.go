@@ -32,7 +32,7 @@ import (
 
 // entry is one line of a listing.
 type entry struct {
-	path string // relative to the root, with slashes
+	path string // the path relative to the root of the tree, with slashes
 	mark string // d, f, x or l; in a scan, it can also be a file mode
 	// detail is the hash of a file or the target of a link.
 	detail string

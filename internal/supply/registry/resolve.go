@@ -280,7 +280,8 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 	case pack.PyPI:
 		s.Command, s.Args, s.Env = "uvx", append([]string{recipe.Name + "==" + recipe.Version}, args...), settings
 	case pack.MCPB:
-		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // Found.Package opens the bundle
+		// Found.Package opens the bundle and finds its command.
+		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings
 	case pack.Builtin:
 		exe, err := os.Executable()
 		if err != nil {

@@ -55,7 +55,7 @@ func (r *Resolver) trustFile(id string, recipe Recipe, with lockedExtras) string
 		lockedExtras
 	}{id, recipe, with})
 	if err != nil {
-		return "" // cannot happen, because these types can always be encoded
+		return "" // encoding these types never fails
 	}
 	sum := sha256.Sum256(key)
 	return filepath.Join(r.Home.Dir(), "registry", "given", hex.EncodeToString(sum[:]))

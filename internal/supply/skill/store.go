@@ -127,7 +127,7 @@ func (s *Store) List(ctx context.Context) ([]File, error) {
 		name, below := strings.CutPrefix(o.Key, s.key+"/")
 		if strings.HasSuffix(o.Key, "/") && o.Size == 0 && below &&
 			(name == "" || fs.ValidPath(strings.TrimSuffix(name, "/"))) {
-			continue // a placeholder that some programs store for a folder
+			continue // skip the empty objects that some programs store in place of a folder
 		}
 		f := File{Path: name, Size: o.Size}
 		if !below || !fs.ValidPath(name) || strings.ContainsAny(name, "\\\x00") || diag.Hidden(name) != "" {

@@ -59,7 +59,7 @@ func ParseTools(text string) (*Tools, error) {
 		texts = append(texts, text)
 	}
 	if len(texts) > 0 {
-		return nil, errors.New(strings.Join(texts, "; ")) // on one line, unlike errors.Join
+		return nil, errors.New(strings.Join(texts, "; ")) // errors.Join would put each error on its own line
 	}
 	return t, nil
 }

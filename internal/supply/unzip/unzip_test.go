@@ -118,7 +118,7 @@ func TestOrdinary(t *testing.T) {
 
 // An oversized directory is not read, whatever the end record of the archive declares.
 func TestSwollen(t *testing.T) {
-	const n = 1 << 16 // its low 16 bits are 0
+	const n = 1 << 16 // the low 16 bits of this number are 0
 	for name, data := range map[string][]byte{
 		"correct": swollen(n, n, 46*n, 0), "no entries": swollen(n, 0, 46*n, 0), "a small size": swollen(n, 0, 46, 0), "no size": swollen(n, 0, 0, 0), "zip64": swollen64(n),
 	} {

@@ -78,7 +78,7 @@ type Writer struct {
 type page struct {
 	bytes   []byte
 	entries int
-	crowd   bool          // more entries are expected soon
+	crowd   bool          // whether more entries are expected soon
 	done    chan struct{} // a channel that is closed after the write; nil if no goroutine waits
 	err     error
 }
@@ -291,7 +291,7 @@ func (w *Writer) Rotate() {
 func (w *Writer) closeFile() {
 	w.rotating = false
 	if w.file != nil {
-		w.file.Close() // all content has been synced
+		w.file.Close() // ignore the error, because all content has been synced
 		w.file = nil
 	}
 }

@@ -24,13 +24,13 @@ var files embed.FS
 func List() []string {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
-		panic(err) // the pattern is a constant
+		panic(err) // Glob never fails for this constant pattern
 	}
 	list := make([]string, len(names))
 	for i, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // the file is embedded
+			panic(err) // reading an embedded file never fails
 		}
 		list[i] = string(text)
 	}

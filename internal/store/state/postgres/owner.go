@@ -112,7 +112,7 @@ func (s *store) Alive(ctx context.Context, owner string) (bool, error) {
 	}
 	key, ok := ownerKey(owner)
 	if !ok {
-		return false, nil // not an owner of a PostgreSQL store
+		return false, nil // the name is not that of an owner of a PostgreSQL store
 	}
 	held, err := heldKeys(ctx, s.pool)
 	if err != nil {

@@ -9,7 +9,8 @@ func TestUnproven(t *testing.T) {
 		{"", "postgres://u@db/x?sslmode=allow", "db"},
 		{"", "postgres://u@db/x?sslmode=prefer", "db"},
 		{"", "postgres://u@db/x?sslmode=require", "db"},
-		{"", "postgres://u@db/x?sslmode=verify-ca", "db"}, // accepts every certificate from the same authority
+		// verify-ca accepts every certificate from the same authority.
+		{"", "postgres://u@db/x?sslmode=verify-ca", "db"},
 		{"", "postgres://u@db/x?sslmode=verify-full", ""},
 		{"", "postgres://u@db/x?sslrootcert=system", ""},
 		{"verify-full", "postgres://u@db/x", ""},

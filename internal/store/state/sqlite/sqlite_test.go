@@ -96,7 +96,7 @@ func TestFilesAreForTheirUserAlone(t *testing.T) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	testOpen(t, file, append(migrations.List(), "CREATE TABLE more (n BIGINT);\n")) // the upgrade also makes a backup
+	testOpen(t, file, append(migrations.List(), "CREATE TABLE more (n BIGINT);\n")) // this upgrade also makes a backup
 	check()
 }
 

@@ -154,7 +154,7 @@ func await(ctx context.Context, db state.DB, id int64) error {
 
 func TestChangedWakes(t *testing.T) {
 	defer func(old time.Duration) { engine.WaitTime = old }(engine.WaitTime)
-	engine.WaitTime = time.Hour // so that only a commit can end a wait
+	engine.WaitTime = time.Hour // with this time, only a commit can end a wait
 	Each(t, func(t *testing.T, open func() state.DB) {
 		db, other := open(), open()
 		table(t, db)

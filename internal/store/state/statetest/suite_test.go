@@ -284,7 +284,7 @@ func TestPanicAndExitMeetTheirCaller(t *testing.T) {
 			t.Error("Write returned after Goexit")
 		}()
 		<-exited
-		for range 10 { // more times than there are connections
+		for range 10 { // there are fewer connections than runs of this loop
 			panicked(db.Read, func(tx state.Tx) error { panic(errBoom) })
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 0 {
