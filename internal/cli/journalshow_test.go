@@ -48,7 +48,7 @@ func TestJournalShowsDecisionsOfPeople(t *testing.T) {
 	}
 }
 
-// The record of a call shows what the server contacted and was refused.
+// The record of a call shows which hosts the server contacted and which operations its sandbox refused.
 func TestJournalShowsWhatWasRefused(t *testing.T) {
 	var b bytes.Buffer
 	term := &terminal{out: bufio.NewWriter(&b), width: 300}
@@ -66,7 +66,8 @@ func TestJournalShowsWhatWasRefused(t *testing.T) {
 	}
 }
 
-// The list of agents shows what was refused to their servers, and the command that allows it.
+// The list of agents shows which operations the sandboxes of their servers refused, and the command that allows these
+// operations.
 func TestAgentsShowsDenials(t *testing.T) {
 	var b bytes.Buffer
 	term := &terminal{out: bufio.NewWriter(&b), width: 300}

@@ -78,7 +78,7 @@ type learnedServer struct {
 	// Used is the number of different files, programs and hosts that the server tried to use.
 	Used     int          `json:"used"`
 	Proposed agent.Access `json:"proposed"`
-	// Commands are the commands that allow what is proposed.
+	// Commands lists the commands that allow the proposed rights.
 	Commands []string `json:"commands"`
 
 	holder allowance.Holder

@@ -89,8 +89,8 @@ func checkedAttributes(who *identity.Attributes) (*identity.Attributes, error) {
 	return who, nil
 }
 
-// supposeKey supposes the groups of the API key whose principal the caller is, unless flags said how the caller signed
-// in. Without the groups, the answer would be wrong for each real call with that key.
+// supposeKey gives the caller the groups of an API key if the key has the caller's principal. It does nothing if flags
+// say how the caller signed in. Without these groups, the answer would be wrong for each real call with that key.
 func (t *terminal) supposeKey(ctx context.Context, b *store.Store, c *call.Call) error {
 	if a := c.Attributes; len(a.Groups) > 0 || len(a.AMR) > 0 || a.Issuer != "" || a.ACR != "" {
 		return nil

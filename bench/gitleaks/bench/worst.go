@@ -93,7 +93,7 @@ func worst(project string, seed uint64, inputs int) error {
 }
 
 // usual returns the CPU time per byte of a scan of prose, the best of several rounds. A round scans many texts, as a
-// gateway does, so the processor has not learned the branches of one of them.
+// gateway does, so the processor cannot adapt to the branches of a single text.
 func usual(prose []byte) (best float64) {
 	prose = fill(prose, 32*size)
 	for range 10 {

@@ -91,7 +91,7 @@ func endsInSecret(word []byte) bool {
 	return false
 }
 
-// endsName reports whether the end of a name belongs to a secret. The last word of the name is passed too.
+// endsName reports whether the end of a name belongs to a secret. The parameter last is the last word of the name.
 func endsName(words, last []byte) bool {
 	pair := words[bytes.LastIndexByte(words[:max(len(words)-len(last)-1, 0)], ' ')+1:]
 	if otherNames[string(last)] || otherNames[string(pair)] {

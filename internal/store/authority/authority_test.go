@@ -231,7 +231,7 @@ func TestOlderRegister(t *testing.T) {
 		entries, head := snapshot(t, db)
 		remove(t, r, "a")
 		wantHeld(t, r, "b")
-		// A transaction that reads no register does not change what was seen before.
+		// A transaction that reads no register does not change the newest register that the process remembers.
 		if err := r.DB.Read(t.Context(), func(state.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}

@@ -153,8 +153,8 @@ func strength(claims map[string]jsontext.Value) (acr string, amr []string, err e
 	return acr, amr, nil
 }
 
-// texts decodes a claim that is a string or a list of strings, all of which must be valid. An absent claim and an empty
-// string are an empty list.
+// texts decodes a claim that is a string or a list of strings. Every string must be valid. An absent claim and an empty
+// string result in an empty list.
 func texts(claim jsontext.Value, limit int, valid func(string) bool) ([]string, error) {
 	var list []string
 	var one string

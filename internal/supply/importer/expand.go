@@ -140,7 +140,8 @@ func (p places) code(arg string) string {
 	return filepath.ToSlash(full)
 }
 
-// data returns the path in an argument that is not code. Such a path is relative to the folder in which the agent runs.
+// data returns the path in an argument if the path leads to data and not to code. A path to data is relative to the
+// folder in which the agent runs.
 func (p places) data(arg string) string {
 	if p.cwd != "" && (arg == "." || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")) {
 		return filepath.ToSlash(filepath.Join(p.cwd, filepath.FromSlash(arg)))
