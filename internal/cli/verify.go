@@ -96,7 +96,7 @@ type proven struct {
 	locked  bool           // whether the servers were also compared with the lock file
 }
 
-// optional reports whether the agent can do without the server all[i].
+// optional reports whether the agent works without the server all[i].
 func (p *proven) optional(i int) bool {
 	return p.reports[i].requirementReport != nil && p.reports[i].Optional
 }

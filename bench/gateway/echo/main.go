@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	stdio := flag.Bool("stdio", false, "serve stdin and stdout")
+	stdio := flag.Bool("stdio", false, "serve on stdin and stdout")
 	flag.Parse()
 	serve := middle.ServeEcho
 	if *stdio {

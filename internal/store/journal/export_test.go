@@ -257,7 +257,7 @@ func indent(t *testing.T, p *Proof) []byte {
 		t.Fatal(err)
 	}
 	if _, err := VerifyProof(text, open(nil).key); err != nil {
-		t.Errorf("the proof does not verify after indenting: %v", err)
+		t.Errorf("after its JSON was indented, the proof does not verify: %v", err)
 	}
 	return append(text, '\n')
 }

@@ -107,7 +107,7 @@ func TestManyWriteAtOnce(t *testing.T) {
 	for _, e := range got {
 		w, i, _ := strings.Cut(e, "/")
 		if i != fmt.Sprint(next[w]) {
-			t.Fatalf("got entry %[2]s of writer %[1]s, want %[3]d", w, i, next[w])
+			t.Fatalf("got the entry %[2]s of the writer %[1]s, want the entry %[3]d", w, i, next[w])
 		}
 		next[w]++
 	}

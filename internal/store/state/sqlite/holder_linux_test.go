@@ -83,7 +83,7 @@ func TestStoppedNeighbour(t *testing.T) {
 		t.Error(err)
 	}
 	if n := read(t, s, `SELECT born FROM logs`); n != 2 {
-		t.Errorf("born is %d, want 2 after both writes", n)
+		t.Errorf("the column born contains %d, want 2 after both writes", n)
 	}
 }
 
