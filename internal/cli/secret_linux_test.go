@@ -71,7 +71,7 @@ func TestSecretIsAskedHidden(t *testing.T) {
 	if !echoes(t, program) {
 		t.Error("after the answer, the terminal does not echo input")
 	}
-	// The terminal shows everything else before this mark.
+	// Write a mark to the terminal. When the mark arrives, all earlier output has arrived too.
 	if _, err := program.WriteString("\nmark"); err != nil {
 		t.Fatal(err)
 	}

@@ -65,15 +65,15 @@ sales = ["crm"]
 		want   *Principal // nil if the token must be rejected
 	}{
 		{"home", home, map[string]any{"groups": []string{"staff", "finance"}}, &Principal{Name: "ada", Agents: []string{"neo"}, Groups: []string{"finance", "staff"}}},
-		{"home, the partner's group", home, map[string]any{"groups": []string{"partner:sales", "staff"}}, &Principal{Name: "ada", Agents: []string{"neo"}, Groups: []string{"staff"}}},
-		{"home, the partner's principal", home, map[string]any{"sub": "partner:ada"}, nil},
-		{"home, an admin", home, map[string]any{"sub": "eve"}, &Principal{Name: "eve", Admin: true}},
+		{"a home token with a group of the partner", home, map[string]any{"groups": []string{"partner:sales", "staff"}}, &Principal{Name: "ada", Agents: []string{"neo"}, Groups: []string{"staff"}}},
+		{"a home token with a principal of the partner", home, map[string]any{"sub": "partner:ada"}, nil},
+		{"a home token of an admin", home, map[string]any{"sub": "eve"}, &Principal{Name: "eve", Admin: true}},
 		{"partner", partner, roles("sales"), &Principal{Name: "partner:ada", Agents: []string{"forge", "crm"}, Groups: []string{"partner:sales"}}},
-		{"partner, the name of a group at home", partner, roles("finance", "staff", "ops"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"partner:finance", "partner:ops", "partner:staff"}}},
-		{"partner, a configured group", partner, roles("6f2c-11", "6f2c-12"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"finance", "home:staff"}}},
-		{"partner, the name of an admin", partner, map[string]any{"sub": "eve", "realm_access": nil}, &Principal{Name: "partner:eve"}},
-		{"partner, no list", partner, map[string]any{"realm_access": "x"}, &Principal{Name: "partner:ada", Agents: []string{"forge"}}},
-		{"partner, a long name", partner, map[string]any{"sub": strings.Repeat("a", maxName)}, nil},
+		{"a partner token with the name of a home group", partner, roles("finance", "staff", "ops"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"partner:finance", "partner:ops", "partner:staff"}}},
+		{"a partner token with a renamed group", partner, roles("6f2c-11", "6f2c-12"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"finance", "home:staff"}}},
+		{"a partner token with the name of a home admin", partner, map[string]any{"sub": "eve", "realm_access": nil}, &Principal{Name: "partner:eve"}},
+		{"a partner token without a list of groups", partner, map[string]any{"realm_access": "x"}, &Principal{Name: "partner:ada", Agents: []string{"forge"}}},
+		{"a partner token with a long name", partner, map[string]any{"sub": strings.Repeat("a", maxName)}, nil},
 		{"not configured", stranger, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
