@@ -247,7 +247,7 @@ func TestUnusual(t *testing.T) {
 	answer := "sys.stdout.write('{\"intent_id\":\"" + intentID + "\",\"status\":\"ok\",\"text\":\"t\",\"more\":1}')\nsys.stdout.flush()\n"
 	for name, code := range map[string]string{
 		"stdin not read, no newline, no sources": answer,
-		"a child process keeps running":          answer + "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n",
+		"a child lives on":                       answer + "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n",
 		"stderr is not UTF-8":                    "sys.stderr.buffer.write(b'\\xff\\xfe')\n" + answer,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestEntry(t *testing.T) {
 		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
 		{"an absolute path outside the folder", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
 		{"an absolute path outside the folder of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent far.py", ""},
-		{"a path that leaves the folder", "agent.toml", "../x.py", "", ""},
+		{"out of the folder", "agent.toml", "../x.py", "", ""},
 		{"by a link", "agent.toml", "link.py", "", ""},
 		{"a folder", "agent.toml", "src", "", ""},
 		{"a pipe", "agent.toml", "pipe.py", "", ""},

@@ -100,7 +100,7 @@ func TestProxyRefuses(t *testing.T) {
 		{"no network", "CONNECT example.com:443 HTTP/1.1", Policy{}, call.HostNotAllowed},
 		{"unlisted", "CONNECT other.test:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
 		{"a name with a listed name as its ending", "CONNECT badexample.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
-		{"capital letters and a final dot", "CONNECT OTHER.Test.:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
+		{"capitals and a final dot", "CONNECT OTHER.Test.:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.HostNotAllowed},
 		{"an empty list", "CONNECT example.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist}, call.HostNotAllowed},
 		{"an address", "CONNECT 93.184.215.14:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"decimal", "CONNECT 2130706433:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},

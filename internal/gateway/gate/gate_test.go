@@ -186,7 +186,7 @@ func TestCapabilities(t *testing.T) {
 		{"nothing is required", agent.Capabilities{}, nil, "", nil, "", ""},
 		{"there are no grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
 		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
-		{"one of two required grants", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant the capability: ambit grant me@local tool.b", "tool.a memory.write"},
+		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant the capability: ambit grant me@local tool.b", "tool.a memory.write"},
 		{"held by another principal", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
 		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b but not the optional memory.write"}, "", "tool.a tool.b"},
 		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
