@@ -130,7 +130,7 @@ func TestComposeEnds(t *testing.T) {
 	h := composing("a/t>b/t", "b/t>a/u", "a/u>c/t", "c/t")
 	result, err := run(h)
 	if got := read(t, result, err); got.Content[0].Text != "done" || !slices.Equal(h.calls, []string{"a/t<top", "b/t<a", "a/u<b", "c/t<a"}) {
-		t.Errorf("result %s after the calls %v", result.Raw, h.calls)
+		t.Errorf("got the result %s after the calls %v", result.Raw, h.calls)
 	}
 	for _, cycle := range [][]string{{"a/t>a/t"}, {"a/t>b/t", "b/t>a/t"}, {"a/t>b/t", "b/t>c/t", "c/t>b/t"}} {
 		h := composing(cycle...)

@@ -153,7 +153,7 @@ func FuzzAudience(f *testing.F) {
 			t.Errorf("%q got the secret", address)
 		}
 		if (err == nil) != (len(req.Header) == 1) {
-			t.Errorf("%q: error %v, but %d headers", address, err, len(req.Header))
+			t.Errorf("%q: Attach returned the error %v, but the request has %d headers", address, err, len(req.Header))
 		}
 	})
 }

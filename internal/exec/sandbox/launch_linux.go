@@ -169,8 +169,8 @@ func bind(fd int, to string, asOwner bool, user int) error {
 	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
 }
 
-// bindAsOwner binds a path so that the run's user has the rights of the path's owner, and files that the user creates
-// belong to the owner. The kernel translates between the two users at the mount; no file on the disk changes.
+// bindAsOwner binds a path and gives the run's user the rights of the path's owner. Files that the user creates belong
+// to the owner. The kernel translates between the two users at the mount, and no file on the disk changes.
 func bindAsOwner(fd int, to string, m idMapping) error {
 	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

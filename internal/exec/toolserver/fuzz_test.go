@@ -76,7 +76,7 @@ func FuzzLogMessage(f *testing.F) {
 	})
 }
 
-// The memory use for long or deeply nested keys grows only in proportion to the definition.
+// The memory that long or deeply nested keys need is at most proportional to the size of the definition.
 func TestDeepKeysAreCheap(t *testing.T) {
 	for _, tt := range []struct{ levels, size, times int }{{300, 4 << 10, 20}, {1000, 100, 500}} {
 		key := strings.Repeat("k", tt.size)

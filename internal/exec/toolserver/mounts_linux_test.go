@@ -110,8 +110,8 @@ func TestDeclared(t *testing.T) {
 		{"a missing file", agent.Access{read("none")}, nil, "does not exist"},
 		{"ambit's own folder", agent.Access{read("ambit")}, nil, "belongs to ambit"},
 		{"a link", agent.Access{read("link")}, nil, "leads to " + at("elsewhere") + " through a link"},
-		{"a link with the right to read", agent.Access{read("link"), read("elsewhere")}, []string{"link", "elsewhere"}, ""},
-		{"a link to write with the right to read", agent.Access{write("link"), read("elsewhere")}, []string{"elsewhere"}, "ambit allow desk one --write"},
+		{"a right to read through a link, and a right to read its target", agent.Access{read("link"), read("elsewhere")}, []string{"link", "elsewhere"}, ""},
+		{"a right to write through a link, and a right to read its target", agent.Access{write("link"), read("elsewhere")}, []string{"elsewhere"}, "ambit allow desk one --write"},
 		{"a folder in a folder that it can write", agent.Access{write("data"), read("data/below")}, []string{"data"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

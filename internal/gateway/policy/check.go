@@ -327,7 +327,7 @@ func firstOperand(n ast.IsNode) ast.IsNode {
 	}
 }
 
-// checksEmpty reports whether a rule calls isEmpty on this part of the context.
+// checksEmpty reports whether a rule calls isEmpty on the given part of the context.
 func (r *rule) checksEmpty(part types.String) bool {
 	for n := range r.nodes() {
 		if empty, ok := n.(ast.NodeTypeIsEmpty); ok {

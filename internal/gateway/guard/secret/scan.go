@@ -218,7 +218,8 @@ func (s *scan) scanOnce(text []byte, dst []Match) []Match {
 	return dst
 }
 
-// scanWords tries the formats and names at each of their words in text.
+// scanWords searches text for the words of the formats and names. At each word, it tries the formats and names that
+// contain the word.
 func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	s.resetLayer()
 	for from := 0; from < len(text); from += literal.Block {
