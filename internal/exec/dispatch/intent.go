@@ -279,7 +279,7 @@ func (a storedAnswer) seal(tx state.Tx, s *store.Store, id string) ([]byte, erro
 	a.For = &answerFor{}
 	if asked != nil {
 		if text, err := s.Keys.OpenKept(sealAsked+id, asked); err == nil {
-			_ = json.Unmarshal(text, a.For) // request has members with the same names, so the object can be decoded into it
+			_ = json.Unmarshal(text, a.For) // the request has members with the same names as answerFor
 		}
 	} else if k, err := openAnswer(s, id, earlier); err == nil && k.For != nil {
 		a.For = k.For // the answer is late, and the request was removed together with the first answer

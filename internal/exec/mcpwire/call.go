@@ -234,7 +234,7 @@ func appendHead(b []byte, id int64, method string) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // json.Marshal replaces invalid UTF-8 with U+FFFD
+	b, _ = jsontext.AppendQuote(b, s) // AppendQuote replaces invalid UTF-8 with U+FFFD
 	return b
 }
 

@@ -154,7 +154,7 @@ func Replaceable(program string, access agent.Access) bool {
 // network reports the names of refused hosts.
 func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 	switches := s.options.Confine.Switches
-	switches.LoopbackHTTP = false // Network is for actions; a server needs an explicit right to a port of this machine
+	switches.LoopbackHTTP = false // the switch is for actions; a server needs a right to a port of this machine
 	dialer := egress.NewDialer(switches)
 	network := egress.NewNetwork(dialer, policyFor(hosts), func(d egress.Decision) {
 		to, private := net.JoinHostPort(d.Host, d.Port), d.Remedy == egress.AddPrivate

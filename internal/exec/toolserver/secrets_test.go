@@ -152,7 +152,7 @@ func TestMask(t *testing.T) {
 	s.add("QUOTED", `pass"word\`)
 	for in, want := range map[string]string{
 		"x abcdef y":                 "x $env:A y",
-		"abcdefgh":                   "$env:LONG", // not $env:A and the rest
+		"abcdefgh":                   "$env:LONG", // the longer value is masked, not the value of A
 		"exit status 1":              "exit status 1",
 		"/home/me/x":                 "/home/me/x",
 		"line MIIEpAIBAAKC of a key": "line $env:KEY of a key",
