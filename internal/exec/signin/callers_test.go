@@ -298,3 +298,32 @@ func TestIdentity(t *testing.T) {
 		}
 	}
 }
+
+// The session of a sign-in sends no request after the sign-in has ended, or was replaced by another one. The server might
+// still know the session by its id, and act for the person without a token.
+func TestSessionEndsWithItsSignIn(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	w.connect(k, "bob@example.com")
+	bob := w.caller(k, "bob@example.com")
+	s, id, err := k.CallerSession(bob)
+	if err != nil || id == "" {
+		t.Fatalf("CallerSession = %q, %v", id, err)
+	}
+	if token, err := s.Header(t.Context(), http.Header{}); err != nil || token == "" {
+		t.Fatalf("Header = %q, %v", token, err)
+	}
+	if _, err := k.SignOut(t.Context(), &bob); err != nil {
+		t.Log(err)
+	}
+	if token, err := s.Header(t.Context(), http.Header{}); refusalOf(err) != call.CredentialMissing {
+		t.Errorf("after the sign-out, Header = %q, %v", token, err)
+	}
+	w.connect(k, "bob@example.com")
+	if token, err := s.Header(t.Context(), http.Header{}); refusalOf(err) != call.CredentialMissing {
+		t.Errorf("after another sign-in, Header = %q, %v", token, err)
+	}
+	if _, other, err := k.CallerSession(bob); err != nil || other == id {
+		t.Errorf("the other sign-in has the id %q, error %v", other, err)
+	}
+}

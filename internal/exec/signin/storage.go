@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -83,6 +84,9 @@ func (v vaultStorage) list(of string) (all []entry, err error) {
 }
 
 func (v vaultStorage) lock(ctx context.Context, _ *Target) (unlock func(), err error) {
+	if err := os.MkdirAll(v.home.Dir(), 0o700); err != nil {
+		return nil, err
+	}
 	unlock, err = home.Hold(ctx, filepath.Join(v.home.Dir(), "signins.lock"))
 	if err != nil && ctx.Err() != nil {
 		return nil, errBusy

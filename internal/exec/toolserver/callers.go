@@ -338,9 +338,6 @@ func (s *server) baseline() map[string]pack.LockedTool {
 	if locked := s.lockEntry(); locked != nil {
 		return locked.Tools
 	}
-	if on, _ := s.byCaller(); on {
-		return cmp.Or(s.base, s).callers.pins()
-	}
 	return s.first // the tools at the first verification
 }
 

@@ -22,6 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
@@ -79,16 +82,7 @@ func testCallers(t *testing.T, persons, calls, kills int) {
 		g.homes = append(g.homes, h)
 	}
 	first := g.homes[0]
-	keys := make([]string, persons)
-	for i := range keys {
-		stdout, stderr, code := first.ambit("key", "new", "--json", "--agents", "till", "--principal", person(i),
-			"--store", cluster.Place())
-		var doc struct{ Key string }
-		if code != 0 || json.Unmarshal([]byte(stdout), &doc) != nil || doc.Key == "" {
-			t.Fatalf("ambit key new: %s %s", stdout, stderr)
-		}
-		keys[i] = doc.Key
-	}
+	keys := newKeys(t, first.home(), cluster.Place(), persons)
 	share(t, first.home(), g.homes[1].home())
 	g.start(0)
 	g.start(1)
@@ -114,6 +108,7 @@ func testCallers(t *testing.T, persons, calls, kills int) {
 	work.Go(func() {
 		for n := range kills {
 			<-due
+			t.Logf("killing a gateway after %d calls", made.Load())
 			how := syscall.SIGKILL
 			if n == kills-1 {
 				how = syscall.SIGQUIT // prints the stacks of all goroutines
@@ -143,6 +138,25 @@ func testCallers(t *testing.T, persons, calls, kills int) {
 func person(i int) string { return fmt.Sprintf("person-%d@example.com", i) }
 
 func callOf(me string) string { return `{"tool":"look","arguments":{"me":"` + me + `"}}` }
+
+// newKeys creates one API key for each person.
+func newKeys(t *testing.T, dir, place string, persons int) (keys []string) {
+	t.Helper()
+	s, err := store.Open(t.Context(), home.At(dir), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range persons {
+		spec := identity.KeySpec{Name: person(i), Principal: person(i), Agents: []string{"till"}}
+		_, key, err := identity.NewAPIKeys(s.Authority).New(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
 
 // share copies the root key, which replicas have in common, and nothing else.
 func share(t *testing.T, from, to string) {
@@ -208,6 +222,40 @@ func signIn(g *gateways, remote *provider, key, me string) error {
 		return fmt.Errorf("completing a sign-in: %s, %w", done.text, err)
 	}
 	return nil
+}
+
+// login runs ambit login, and signs a person in on the page that it prints.
+func (h *fixture) login(me string, args ...string) {
+	h.t.Helper()
+	login := exec.CommandContext(h.t.Context(), h.binary, append([]string{"login", "--no-browser", "--json"}, args...)...)
+	login.Env, login.Dir = h.env, h.dir
+	var out bytes.Buffer
+	login.Stdout = &out
+	notes, err := login.StderrPipe()
+	if err == nil {
+		err = login.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(notes); lines.Scan(); {
+		page, ok := strings.CutPrefix(lines.Text(), "open ")
+		if !ok {
+			continue
+		}
+		back, err := visit(h.t.Context(), page, me)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		resp, err := http.Get(back.String())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if err := login.Wait(); err != nil || !strings.Contains(out.String(), `"renewable": true`) {
+		h.t.Fatalf("ambit login: %v: %s", err, out.String())
+	}
 }
 
 // visit opens the page of a sign-in as a person, and returns the address that the page sends the browser to.
@@ -277,6 +325,7 @@ func TestLoginAtDaemon(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	h.env = append(h.env, "AMBIT_DEV=1")
 	h.declare(map[string]any{"transport": "http", "endpoint": remote.endpoint()}, 0)
+	h.login("operator", h.agent, "till")
 	d := h.serve()
 	stdout, stderr, code := h.ambit("key", "new", "--json", "--agents", "till", "--principal", person(1))
 	var made struct{ Key string }
@@ -290,39 +339,16 @@ func TestLoginAtDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := []string{"till", "till", "--url", d.url, "--key-file", keyFile}
-	login := exec.CommandContext(t.Context(), h.binary, append([]string{"login", "--no-browser", "--json"}, at...)...)
-	login.Env, login.Dir = h.env, h.dir
-	var out bytes.Buffer
-	login.Stdout = &out
-	notes, err := login.StderrPipe()
-	if err == nil {
-		err = login.Start()
+	if a, err := d.send("POST", "/api/v1/agents/till/call", callOf("operator")); err != nil || a.status != http.StatusOK {
+		t.Errorf("a call of the operator: %s, %v", a.text, err)
 	}
-	if err != nil {
-		t.Fatal(err)
+	// The operator's sign-in does not serve others.
+	if a, err := caller.send("POST", "/api/v1/agents/till/call", callOf(person(1))); err != nil || a.Error.Code != "credential_missing" {
+		t.Errorf("a call of a caller without a sign-in: %s, %v", a.text, err)
 	}
-	for lines := bufio.NewScanner(notes); lines.Scan(); {
-		if page, ok := strings.CutPrefix(lines.Text(), "open "); ok {
-			back, err := visit(t.Context(), page, person(1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.Get(back.String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-		}
-	}
-	if err := login.Wait(); err != nil || !strings.Contains(out.String(), `"renewable": true`) {
-		t.Fatalf("ambit login: %v: %s", err, out.String())
-	}
+	h.login(person(1), at...)
 	if a, err := caller.send("POST", "/api/v1/agents/till/call", callOf(person(1))); err != nil || a.status != http.StatusOK {
 		t.Errorf("a call after the sign-in: %s, %v", a.text, err)
-	}
-	// The operator's key is another principal.
-	if a, err := d.send("POST", "/api/v1/agents/till/call", callOf("operator")); err != nil || a.Error.Code != "credential_missing" {
-		t.Errorf("a call of another principal: %s, %v", a.text, err)
 	}
 	list, err := caller.send("GET", "/api/v1/signins", "")
 	if err != nil || !strings.Contains(list.text, `"principal":"`+person(1)+`"`) || strings.Contains(list.text, canary) {
