@@ -15,7 +15,7 @@ import (
 const edgeBytes = 4 << 10
 
 // gap replaces the middle of a long text. No secret contains gap.
-const gap = "\n\x00\n"
+const gap = "\n\xff\n"
 
 // piece is a part of a text item inside the joined text.
 type piece struct {

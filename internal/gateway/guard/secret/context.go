@@ -164,7 +164,7 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		return a, false
 	}
 	s.context.judged = a.start + 1
-	s.effort += 16
+	s.effort += judgeEffort(a.end - a.start)
 	first := start
 	for first > 0 && start-first < maxName && nameClass[text[first-1]] {
 		first--
@@ -302,10 +302,10 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	}
 	value := text[a.start:a.end]
 	q := measure(value)
-	if a.spaced && (!s.isOption(text, a) || value[0] == '-' || isFileName(value)) || !passwordName(a.name) {
+	if a.spaced && (!s.isOption(text, a) || value[0] == '-' || isFileName(value)) || !s.judge(isPasswordName, a.name) {
 		return dst
 	}
-	if !q.password(a.quoted || a.spaced) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+	if !q.password(a.quoted || a.spaced) || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), rulePassword, rankName, dst)
@@ -340,7 +340,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if a.spaced {
 		good = q.clear() || s.isOption(text, a) && good
 	}
-	if !good || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+	if !good || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
@@ -375,10 +375,10 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !q.token(10) {
 		return dst
 	}
-	if a.spaced && !q.clear() && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+	if a.spaced && !q.clear() && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
 		return dst
 	}
-	if !token && !secretKey(a.name) && !q.strong() {
+	if !token && !s.judge(isSecretKey, a.name) && !q.strong() {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)

@@ -3,6 +3,8 @@ package secret
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
 )
 
 // copies finds further copies of the values that were found. It finds a value of at least minCopy bytes, and parts of
@@ -34,7 +36,6 @@ const (
 	maxWindows = 32
 	maxCopy    = 1 << 20 // how many bytes of values are remembered
 	eight      = 8
-	hashMult   = 0x9e3779b97f4a7c15
 )
 
 func (c *copies) reset() {
@@ -47,12 +48,25 @@ func (c *copies) add(rule string, value []byte, format bool) {
 	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy {
 		return
 	}
-	if q := measure(value[:min(len(value), minPart)]); !format && q.digits+q.other == 0 && q.wordy() || q.distinct < 4 {
+	if head := value[:min(len(value), minPart)]; !varied(head) || !format && nonLetter.index(head) == len(head) && measure(head).wordy() {
 		return
 	}
 	start := len(c.arena)
 	c.arena = append(c.arena, value...)
 	c.values = append(c.values, span{start, len(c.arena), rule})
+}
+
+// nonLetter contains the characters that are neither letters nor blanks.
+var nonLetter = bytesOf("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ").not()
+
+// varied reports whether a value has at least four different characters.
+func varied(value []byte) bool {
+	var low, high uint64
+	for _, c := range value {
+		low |= uint64(1) << (c & 63) &^ -uint64(c>>6&1)
+		high |= uint64(1) << (c & 63) & -uint64(c>>6&1)
+	}
+	return bits.OnesCount64(low)+bits.OnesCount64(high) >= 4
 }
 
 // index prepares the search. It returns false if there is nothing to search for.
@@ -129,9 +143,17 @@ var digit64 = func() (out [256]byte) {
 	return out
 }()
 
+// seed makes the hashes unpredictable, so that nobody can write values that share a slot of the table.
+var seed = rand.Uint64()
+
+func hashOf(key uint64) uint64 {
+	high, low := bits.Mul64(key^seed, 0x9e3779b97f4a7c15)
+	return high ^ low
+}
+
 func (c *copies) insert(value, at int) {
 	key := binary.LittleEndian.Uint64(c.arena[at:])
-	h := key * hashMult
+	h := hashOf(key)
 	c.filter[h>>53] |= 1 << (h >> 47 & 63)
 	for i := h >> 32 & uint64(len(c.table)-1); ; i = (i + 1) & uint64(len(c.table)-1) {
 		switch w := &c.table[i]; {
@@ -149,7 +171,7 @@ func (c *copies) find(text []byte, dst []Match) []Match {
 	filter := &c.filter
 	for i := 0; i+eight <= len(text); i++ {
 		key := binary.LittleEndian.Uint64(text[i:])
-		h := key * hashMult
+		h := hashOf(key)
 		if filter[h>>53]>>(h>>47&63)&1 == 0 {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
+	"math/bits"
 	"slices"
 	"sort"
 	"unicode/utf8"
@@ -38,8 +39,8 @@ var (
 type segment struct{ at, start, end int }
 
 // scanRuns tries the formats without a literal at each long run of base64 characters. It also decodes the runs of
-// base64 and hex and scans the decoded data. If the data contains a secret, the whole run is the match. Runs that are
-// part of a match in found are skipped.
+// base64 and hex and scans the decoded data. If the data contains a secret, the whole run is the match. Matches in found
+// at the beginning of a run are skipped.
 func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 	s.resetLayer()
 	l := &s.levels[depth]
@@ -50,10 +51,11 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 			break
 		}
 		at = end
-		for len(found) > 0 && found[0].End < end {
-			found = found[1:]
+		for ; len(found) > 0 && found[0].Start <= start; found = found[1:] {
+			for start = max(start, found[0].End); start < end && (text[start] == '\r' || text[start] == '\n'); start++ {
+			}
 		}
-		if len(found) > 0 && found[0].Start <= start {
+		if end-start < view.MinRun {
 			continue
 		}
 		if !s.second {
@@ -185,7 +187,13 @@ func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 
 // tryWord tries the formats without a literal at the word that begins at offset at.
 func (s *scan) tryWord(text []byte, at int, dst []Match) []Match {
-	for _, f := range s.Engine.runs {
+	e := s.Engine
+	candidates := e.runFirst[text[at]]
+	if at > 0 {
+		candidates |= e.runLast[text[at-1]]
+	}
+	for ; candidates != 0; candidates &= candidates - 1 {
+		f := e.runs[bits.TrailingZeros16(candidates)]
 		if at >= f.lead && !isMangled(text, at-f.lead) {
 			dst = s.tryFormat(text, at-f.lead, f, dst)
 		}

@@ -7,13 +7,21 @@ package secret
 //
 // Ordinary texts stay far below the limit, even if they are full of tokens. Of 90,000 files from packages, the densest
 // needed one step for each byte and a quarter of freeEffort.
-const freeEffort = 12 << 10
+const (
+	freeEffort = 4 << 10
+	// foundEffort is the usual effort to find a match. A match in the text itself gives it back, so a list of secrets is
+	// scanned to its end. A match in a view takes it once more, because the second pass searches for copies of the value.
+	foundEffort = 32
+)
 
 // RuleUnscanned is the Rule of a match that covers unscanned text.
 const RuleUnscanned = "unscanned"
 
 // maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
 const maxGiveUp = 256
+
+// judgeEffort returns the effort to judge a value of n bytes.
+func judgeEffort(n int) int { return 8 + min(n, sample)/2 }
 
 // tired reports whether the effort for the text before an offset is too large.
 func (s *scan) tired(at int) bool { return s.effort > freeEffort+at }

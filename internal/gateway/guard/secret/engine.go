@@ -42,11 +42,14 @@ type Match struct {
 type Engine struct {
 	classes classes
 	formats []*format
-	runs    []*format // formats without a literal; they are tried at long runs of letters and digits
-	beside  set       // the characters next to the long part of these formats
-	set     *literal.Set
-	words   []word // the formats and names of each word in the set
-	scratch sync.Pool
+	runs    []*format // formats without a literal, at most 16; they are tried at long runs of letters and digits
+	// runFirst and runLast have a bit for each of these formats: runFirst at the bytes that can be the first of a format
+	// that begins with its long part, runLast at the bytes that can precede the long part of another format.
+	runFirst, runLast [256]uint16
+	beside            set // the characters next to the long part of these formats
+	set               *literal.Set
+	words             []word // the formats and names of each word in the set
+	scratch           sync.Pool
 }
 
 // word lists the formats and names in which a word occurs. If bounded is set, the word counts only at the beginning of a
@@ -114,8 +117,7 @@ func build(list string) (*Engine, error) {
 				continue
 			}
 			if len(f.words) == 0 {
-				e.runs = append(e.runs, f)
-				e.addBeside(f)
+				e.addRun(f)
 			}
 			for _, text := range f.words {
 				w := at(text)
@@ -135,8 +137,22 @@ func build(list string) (*Engine, error) {
 	return e, nil
 }
 
-// addBeside adds the characters that separate the long part of a format from its other parts.
-func (e *Engine) addBeside(f *format) {
+// addRun adds a format without a literal, and the characters that separate its long part from its other parts.
+func (e *Engine) addRun(f *format) {
+	bit, size := uint16(1)<<len(e.runs), 0
+	for _, p := range f.parts {
+		for b := range 256 {
+			if f.lead == 0 && size == 0 && e.classes.has(p.class, byte(b)) {
+				e.runFirst[b] |= bit
+			}
+			if before := size + p.size(); f.lead > 0 && before == f.lead &&
+				(p.text == "" && e.classes.has(p.class, byte(b)) || strings.HasSuffix(p.text, string(rune(b)))) {
+				e.runLast[b] |= bit
+			}
+		}
+		size += p.size()
+	}
+	e.runs = append(e.runs, f)
 	for _, p := range f.parts {
 		for b := range 256 {
 			inText := strings.IndexByte(p.text, byte(b)) >= 0

@@ -15,15 +15,20 @@ type scan struct {
 	// the text.
 	second bool
 	rest   view.View
-	budget int  // how many more bytes the scan is allowed to decode
-	steps  int  // how many bytes of runs were read
-	effort int  // the work for the words that were found in this layer, in steps of about 2 ns
-	cut    bool // set if a quotation mark follows the beginning of a token
-	noise  int  // how many more bytes may be compared without noise
-	quiet  []byte
-	levels [maxDepth + 1]level
+	// whole is set while the text itself is scanned, and not a view of it.
+	whole bool
+	// escaped is set while the original of a text with escapes is scanned.
+	escaped bool
+	budget  int  // how many more bytes the scan is allowed to decode
+	steps   int  // how many bytes of runs were read
+	effort  int  // the work for the words that were found in this layer, in steps of about 2 ns
+	cut     bool // set if a quotation mark follows the beginning of a token
+	noise   int  // how many more bytes may be compared without noise
+	quiet   []byte
+	levels  [maxDepth + 1]level
 
 	inflater inflater
+	memo     memo
 
 	matches []Match // a buffer
 
@@ -44,6 +49,7 @@ type level struct {
 	strip, unescape, escapes, normal view.View
 	decoded                          []byte
 	segments                         []segment
+	ascii, invisible                 bool // what the text consists of
 }
 
 // run is a part of the text in which every byte belongs to one class. If more is set, the search for its end stopped at
@@ -103,19 +109,27 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 	return append(dst, found...), s.cut
 }
 
-// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, the text is
-// scanned with and without them, and further decoding uses the text without them.
+// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, they are decoded
+// first. The original is then scanned only behind backslashes, because the backslash of a path takes the first letter of
+// a token for an escape, as in C:\npm_….
 func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	l, from := &s.levels[depth], len(dst)
+	s.whole = depth == 0
 	unescaped := hasEscapes(text) && l.unescape.Unescape(text)
 	if unescaped {
+		s.escaped = true
 		dst = s.scanOnce(text, dst)
+		s.escaped = false
 		text, from = l.unescape.Text, len(dst)
 	}
 	dst = s.scanOnce(text, dst)
+	s.whole = false
 	dst = dst[:from+len(Merge(dst[from:]))]
 	found := dst[from:]
-	ascii, invisible := view.Classify(text)
+	if !s.second || depth > 0 {
+		l.ascii, l.invisible = view.Classify(text)
+	}
+	ascii, invisible := l.ascii, l.invisible // the second pass searches a part of the text
 	if invisible && s.spend(len(text)) && l.strip.Strip(text, maxStrip) {
 		before := len(dst)
 		dst = s.scanRuns(l.strip.Text, depth, nil, s.scanOnce(l.strip.Text, dst))
@@ -236,9 +250,15 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 						continue
 					}
 					for _, f := range w.formats {
+						if s.escaped && !afterBackslash(text, start-f.offset) {
+							continue
+						}
 						if text[start] == f.word[0] && text[start+1] == f.word[1] {
 							dst = s.tryFormat(text, start-f.offset, f, dst)
 						}
+					}
+					if s.escaped && !afterBackslash(text, start) {
+						continue
 					}
 					for _, n := range w.names {
 						if foldHasPrefix(text[start:], n.word) {
@@ -253,6 +273,11 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 		}
 	}
 	return dst
+}
+
+// afterBackslash reports whether a backslash, or the beginning of a hexadecimal escape, precedes offset at.
+func afterBackslash(text []byte, at int) bool {
+	return at > 0 && (text[at-1] == '\\' || at > 1 && text[at-1] == 'x' && text[at-2] == '\\')
 }
 
 // resetLayer forgets everything about the previous text.
@@ -349,7 +374,7 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 	if at <= s.covered {
 		return dst
 	}
-	s.effort += 16
+	s.effort += judgeEffort(at - random)
 	if !f.named && !looksRandom(text[random:at], random-start >= minWeak) {
 		s.rejected.format, s.rejected.end = f, at
 		return dst
@@ -397,7 +422,11 @@ func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []M
 	if end <= *last {
 		return dst
 	}
-	s.effort += 16
+	if s.whole {
+		s.effort = max(0, s.effort-min(end-start, foundEffort))
+	} else {
+		s.effort += foundEffort
+	}
 	s.copies.add(rule, text[max(start, *last):end], rank < rankName)
 	*last = end
 	return append(dst, Match{rule, start, end, rank})

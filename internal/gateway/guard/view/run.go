@@ -145,6 +145,9 @@ func AppendRun(dst, run []byte) ([]byte, bool) {
 // also returns false if the run has fewer than minFile bytes and its decoded form begins with neither readable text nor
 // the signature of a compressed file.
 func DecodeRun(dst, run []byte) ([]byte, bool) {
+	if len(run) < minFile && !hexDigits[run[0]] && !startsReadable(run) {
+		return dst, false
+	}
 	if bytes.IndexByte(run, '\n') >= 0 || bytes.IndexByte(run, '\r') >= 0 {
 		lines := make([]byte, 0, len(run))
 		for _, c := range run {
@@ -179,6 +182,41 @@ func DecodeRun(dst, run []byte) ([]byte, bool) {
 	n, err := enc.Decode(dst, run)
 	return dst[:n], err == nil && n > 0
 }
+
+// startsReadable reports whether a run can begin with readable text or the signature of a compressed file. It reads only
+// the beginning of the run, because most runs are names.
+func startsReadable(run []byte) bool {
+	value, read := uint32(0), 0
+	for _, c := range run {
+		if c == '\r' || c == '\n' {
+			continue
+		}
+		value = value<<6 | uint32(digits64[c])
+		if read++; read%4 != 0 {
+			continue
+		}
+		group := []byte{byte(value >> 16), byte(value >> 8), byte(value)}
+		if read == 4 && compressed(group) {
+			return true
+		}
+		if !readable(group) {
+			return false
+		}
+		if read == 16 {
+			break
+		}
+	}
+	return true
+}
+
+// digits64 contains the values of the characters of both alphabets of base64.
+var digits64 = func() (out [256]byte) {
+	for i, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
+		out[c] = byte(i)
+	}
+	out['-'], out['_'] = out['+'], out['/']
+	return out
+}()
 
 // hexText reports whether a run is the hex encoding of ASCII text.
 func hexText(run []byte) bool {

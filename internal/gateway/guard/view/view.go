@@ -371,7 +371,8 @@ func (v *View) Strip(src []byte, margin int) bool {
 	return found
 }
 
-const gap = "\n\x00\n"
+// gap separates the parts of a view. It is neither valid text nor an invisible character.
+const gap = "\n\xff\n"
 
 // Invisible reports whether a character is invisible to a reader: a format or control character, a variation selector
 // or a filler.

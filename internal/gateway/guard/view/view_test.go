@@ -125,7 +125,7 @@ func strip(v *view.View, src []byte) bool { return v.Strip(src, 100) }
 func TestStripReaches(t *testing.T) {
 	var v view.View
 	src := []byte(strings.Repeat("a", 50) + "one\u200btwo" + strings.Repeat("b", 50) + "three\u200bfour" + strings.Repeat("c", 9))
-	if !v.Strip(src, 10) || string(v.Text) != "aaaaaaaonetwobbbbbbb\n\x00\nbbbbbthreefourcccccc" {
+	if !v.Strip(src, 10) || string(v.Text) != "aaaaaaaonetwobbbbbbb\n\xff\nbbbbbthreefourcccccc" {
 		t.Fatalf("got %q", v.Text)
 	}
 	for _, word := range []string{"onetwo", "threefour", "aaaone", "bthree", "fourccc"} {
