@@ -28,13 +28,17 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "number of rounds; the best one counts")
+	rounds := flag.Int("rounds", 7, "number of rounds; the best one counts, and 0 only searches for slow texts")
 	prose := flag.String("prose", "../..", "the `folder` of the project, whose documentation is used as prose")
 	budget := flag.Duration("time", 150*time.Millisecond, "CPU time of a round")
 	inputs := flag.Int("inputs", 100_000, "number of generated texts in the search for slow ones")
 	seed := flag.Uint64("seed", 1, "the same seed generates the same texts, apart from the influence of the machine")
 	flag.Parse()
-	err := run(*prose, *rounds, *budget)
+	runtime.GOMAXPROCS(1)
+	var err error
+	if *rounds > 0 {
+		err = run(*prose, *rounds, *budget)
+	}
 	if err == nil {
 		err = worst(*prose, *seed, *inputs)
 	}
@@ -45,7 +49,6 @@ func main() {
 }
 
 func run(prose string, rounds int, budget time.Duration) error {
-	runtime.GOMAXPROCS(1)
 	peer, err := detect.NewDetectorDefaultConfig()
 	if err != nil {
 		return err

@@ -48,7 +48,8 @@ func (c *copies) add(rule string, value []byte, format bool) {
 	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy {
 		return
 	}
-	if head := value[:min(len(value), minPart)]; !varied(head) || !format && nonLetter.index(head) == len(head) && measure(head).wordy() {
+	head := value[:min(len(value), minPart)]
+	if !varied(head) || !format && nonLetter.index(head) == len(head) && measure(head).wordy() {
 		return
 	}
 	start := len(c.arena)

@@ -1,6 +1,7 @@
 package secret_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -47,6 +48,30 @@ func TestSlowTexts(t *testing.T) {
 	}
 }
 
+// Compressed runs pay for their decompression, so a text cannot consist of them.
+func TestCompressedRunsAreBounded(t *testing.T) {
+	var text strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&text, "%s %d\n", base64.StdEncoding.EncodeToString(zip(fmt.Sprintf("%d %s", i, token))), i)
+	}
+	matches := secret.Standard().Scan([]byte(text.String()), nil, nil)
+	// Each of the two passes has a budget.
+	if most := 2 * (text.Len() + secret.FreeDecode) / secret.InflateStart; len(matches) == 0 || len(matches) > most {
+		t.Errorf("the scan of %d bytes looked into %d compressed runs, but can pay for %d", text.Len(), len(matches), most)
+	}
+}
+
+// Values that share most of their bytes do not share a slot of the table of copies.
+func TestTableOfCopies(t *testing.T) {
+	var values [][]byte
+	for i := range 4_000 {
+		values = append(values, fmt.Appendf(nil, "0-9a-f%c%c", 'A'+i%64, '0'+i/64))
+	}
+	if n := secret.Crowd(values); n > 500 {
+		t.Errorf("%d slots in a row are used for %d values", n, len(values))
+	}
+}
+
 // Long lists of secrets are scanned to their end.
 func TestListsOfSecrets(t *testing.T) {
 	e := secret.Standard()
@@ -62,5 +87,14 @@ func TestListsOfSecrets(t *testing.T) {
 		if len(matches) < 4_900 || matches[len(matches)-1].Rule == "unscanned" {
 			t.Errorf("%s: %d matches, and the last one is %v", name, len(matches), matches[len(matches)-1])
 		}
+	}
+	var text strings.Builder
+	r := rand.New(rand.NewPCG(6, 6))
+	lines := 0
+	for ; text.Len() < 100_000; lines++ {
+		fmt.Fprintf(&text, "password=%c%06x%c!\n", 'G'+r.IntN(20), r.IntN(1<<24), 'g'+r.IntN(20))
+	}
+	if matches := e.Scan([]byte(text.String()), nil, nil); len(matches) < lines*9/10 || matches[len(matches)-1].Rule == "unscanned" {
+		t.Errorf("%d matches in %d lines with passwords; the last one is %v", len(matches), lines, matches[len(matches)-1])
 	}
 }

@@ -87,3 +87,23 @@ func (e *Engine) Work(text []byte) (steps, decoded int) {
 
 // FreeDecode is how many bytes of a short text are decoded.
 const FreeDecode = freeDecode
+
+// InflateStart is what a compressed run takes of the budget for decoding.
+const InflateStart = inflateStart
+
+// Crowd returns the length of the longest sequence of used slots in the table of copies.
+func Crowd(values [][]byte) (longest int) {
+	var c copies
+	for _, v := range values {
+		c.add("x", v, true)
+	}
+	c.index()
+	n := 0
+	for _, w := range c.table {
+		if n++; w.value == 0 {
+			n = 0
+		}
+		longest = max(longest, n)
+	}
+	return longest
+}

@@ -55,6 +55,7 @@ func TestLayers(t *testing.T) {
 	for name, text := range map[string]string{
 		"plain":                token,
 		"after an escape":      `x\n` + token,
+		"in a path":            `C:\npm_` + "Zk3vT9wQx1Lm7RbN2cYd4Tp6Hs8Kf5Gj0XaE",
 		"unicode escape":       `\u0067` + token[1:],
 		"hex escape":           `\x67` + token[1:],
 		"percent":              "https://example.com/?t=%67" + token[1:],
