@@ -47,13 +47,31 @@ func (c *candidate) text(size int) []byte {
 
 // slow are texts that are known to be slow. The search begins with them.
 var slow = [][]string{
-	{"password=", "\x00\x0a", "\n"}, {"pwd=", "\x00\x08", "\n"}, {"password=", "\x00\x0a", "\\n"}, {"ghp_", "\x00\x24", "\n"},
-	{"API_TOKEN=", "\x00\x28", "\n"}, {`{"id":1,"api_key":"`, "\x00\x20", `"},`}, {"Bearer ", "\x00\x0c", " "}, {"AKIA", "\x00\x10", " "},
-	{"H4sIAAAAAAAAA", "\x00\x18", " "}, {"Cookie: a=", "\x00\x11", "; "}, {"kind: Secret\ndata:\n a: ", "\x00\x0b", "\n"},
-	{"cGFzc3dvcmQ9aHVudGVyMnghOSBhbmQgbW9yZSA", " "}, {"70617373776f72643d68756e746572327821392061206220", " "},
-	{"live_live_live_"}, {"sk_live_ "}, {"bearer SWMKEY-1-live_live_x"}, {"sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-"},
-	{"sec-c-contribsysdp.\u200bPRODUCTIONkind: secret"}, {`\nsk_test_UUID-----BEGIN A-Za-z0-9` + "\u200bAAAAAAAAAAAAAAAAAAAAAA"},
-	{"pass\u200bword=", "\x00\x09", " "}, {"&&&&%%%%"}, {"%41&#65;а"}, {`\n`}, {"ｐａｓｓｗｏｒｄ＝ｈｕｎｔｅｒ２ "}, {"putty-user-key private-mac: "},
+	{"password=", "\x00\x0a", "\n"},
+	{"pwd=", "\x00\x08", "\n"},
+	{"password=", "\x00\x0a", "\\n"},
+	{"ghp_", "\x00\x24", "\n"},
+	{"API_TOKEN=", "\x00\x28", "\n"},
+	{`{"id":1,"api_key":"`, "\x00\x20", `"},`},
+	{"Bearer ", "\x00\x0c", " "},
+	{"AKIA", "\x00\x10", " "},
+	{"H4sIAAAAAAAAA", "\x00\x18", " "},
+	{"Cookie: a=", "\x00\x11", "; "},
+	{"kind: Secret\ndata:\n a: ", "\x00\x0b", "\n"},
+	{"cGFzc3dvcmQ9aHVudGVyMnghOSBhbmQgbW9yZSA", " "},
+	{"70617373776f72643d68756e746572327821392061206220", " "},
+	{"live_live_live_"},
+	{"sk_live_ "},
+	{"bearer SWMKEY-1-live_live_x"},
+	{"sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-"},
+	{"sec-c-contribsysdp.\u200bPRODUCTIONkind: secret"},
+	{`\nsk_test_UUID-----BEGIN A-Za-z0-9` + "\u200bAAAAAAAAAAAAAAAAAAAAAA"},
+	{"pass\u200bword=", "\x00\x09", " "},
+	{"&&&&%%%%"},
+	{"%41&#65;а"},
+	{`\n`},
+	{"ｐａｓｓｗｏｒｄ＝ｈｕｎｔｅｒ２ "},
+	{"putty-user-key private-mac: "},
 }
 
 // The search measures texts of short bytes, and the slowest again with size bytes. keep is how many texts survive a round.
