@@ -5,8 +5,7 @@ package secret
 // so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted text gives the same
 // result.
 //
-// Ordinary texts stay far below the limit, even if they are full of tokens. Of 90,000 files from packages, the densest
-// needed one step for each byte and a quarter of freeEffort.
+// A list of secrets stays far below the limit, because each match gives its effort back.
 const (
 	freeEffort = 4 << 10
 	// foundEffort is the usual effort to find a match. A match in the text itself gives it back, so a list of secrets is
