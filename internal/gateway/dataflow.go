@@ -182,6 +182,8 @@ func originLines(v *flow.Verdict) (lines []string) {
 			line += " has no known origin, and text that was read before is no longer known"
 		case flow.Named:
 			line += " is asked for in " + place
+		case flow.AcrossSources:
+			line += " was first seen in " + place + ", and would go to a destination from another result"
 		case flow.AskedFor:
 			line += " also appears in " + place + ", and that text asks for this action"
 		default:

@@ -308,6 +308,9 @@ func TestFlowModes(t *testing.T) {
 		}
 	}
 	strict := newOffice(open(t, statetest.Open(t)), &desk{}, NewFlow(), func(o *Options) { o.Operator.Flow.Strict = true })
+	if err := say(t, strict, "me", "1", "open_page", page); err != nil {
+		t.Fatal(err)
+	}
 	if err := say(t, strict, "me", "1", "send_mail", mailBob); codeOf(err) != call.ApprovalExpired {
 		t.Errorf("in strict mode, the call ended with %v", err)
 	}

@@ -3,6 +3,7 @@ package flow
 import (
 	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // Reason is why an argument is in doubt.
@@ -16,6 +17,8 @@ const (
 	AskedFor Reason = "asked_for"
 	// Named means that untrusted text asks for this action, and the action needs no value.
 	Named Reason = "named"
+	// AcrossSources means that the value was seen only in results of other calls than the destination.
+	AcrossSources Reason = "across_sources"
 	// Unknown means that text was forgotten, and the value has no known origin.
 	Unknown Reason = "unknown_origin"
 )
@@ -41,17 +44,18 @@ type Verdict struct {
 	Findings []Finding
 }
 
-// These limits bound the work of one decision.
+// The limits of one decision.
 const (
 	maxSteps    = 20_000
-	maxHits     = 64
+	maxHits     = 32
 	maxFindings = 8
-	near        = 30 // the maximum number of tokens between a value and a verb
+	near        = 30 // tokens between a value and a verb
 	nearID      = 8
 	nearTime    = 15
-	windowSize  = 6 // the minimum number of tokens in a quotation
+	windowSize  = 6 // tokens of a quotation
 	maxPhrase   = 12
 	maxShown    = 200
+	maxPart     = 40 // the longest token of a value that text spells with other separators
 )
 
 // Decide compares the arguments of a call with what was read before. If strict is set, it doubts every destination and
@@ -72,7 +76,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 			break
 		}
 		l := &leaves[i]
-		if s.approved[t.approvalKey(*l)] {
+		if s.approved.has(t.approvalKey(*l)) {
 			continue
 		}
 		d.judge(l)
@@ -82,6 +86,9 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 	}
 	if len(d.found) == 0 && t.Effect && (t.Destructive || t.verbs&deleting != 0) {
 		d.named(leaves)
+	}
+	if len(d.found) == 0 && t.Network {
+		d.acrossSources(leaves)
 	}
 	v.Findings = d.found
 	return v
@@ -157,8 +164,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		return
 	}
 	hits := d.occurrences(&l.words, l.role == destination || strong)
-	attested := d.attested[key]
-	own := d.own[key]
+	attested := d.attested.has(key)
+	own := d.own.has(key)
 	for i := range hits {
 		if d.asks(&hits[i], reach) && (strong || d.meant(&hits[i])) {
 			r := AskedFor
@@ -175,29 +182,31 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case own || attested:
 	case len(hits) > 0 && strong && !d.tool.readsOnly():
 		d.report(l, OnlyUntrusted, false, &hits[0])
+	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
 	}
 }
 
-// meant reports whether a verb near a short number refers to that number. English text must also name an identifier or
-// the tool's object. We list such names only in English, so in other languages the verb is enough.
+// meant reports whether a verb near a short number refers to the number. In English, the text must also name an
+// identifier or the tool's object. The names of objects are known only in English, so in other languages the verb is
+// enough.
 func (d *decision) meant(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish, verb := false, false
 	for i := max(first, h.at-nearID); i < min(end, h.last+1+nearID); i++ {
-		w := wordsOf(h.b.token(i))
-		if roleOf[string(w.text)] == identifier || slices.Contains(d.tool.nouns, w.hashes[0]) {
+		token := h.b.token(i)
+		if roleOf[string(token)] == identifier || slices.Contains(d.tool.nouns, hashOf(token)) {
 			return true
 		}
-		inEnglish = inEnglish || english[string(w.text)]
+		inEnglish = inEnglish || english[string(token)]
 		verb = verb || table.at(h.b, i)&d.tool.verbs != 0
 	}
 	return verb && !inEnglish
 }
 
-// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so a call of such
-// a tool is in doubt only if the text asks for it.
+// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so such a
+// call is in doubt only if the text asks for it.
 func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
 
 // echoed judges a value that is too common to be traced, such as a time: it is in doubt only if text asks for it.
@@ -216,7 +225,7 @@ func (d *decision) echoed(l *leaf, reach int) {
 func (d *decision) code(l *leaf) {
 	for i := range l.words.len() {
 		one := wordsOf(l.words.token(i))
-		if len(one.text) < 4 || d.own[one.key()] || d.attested[one.key()] {
+		if len(one.text) < 4 || d.own.has(one.key()) || d.attested.has(one.key()) {
 			continue
 		}
 		hits := d.occurrences(&one, false)
@@ -232,12 +241,12 @@ func (d *decision) code(l *leaf) {
 // prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
 // quotations if untrusted text asks the agent to send them.
 func (d *decision) prose(l *leaf) {
-	if !d.tool.Network || d.own[l.words.key()] {
+	if !d.tool.Network || d.own.has(l.words.key()) {
 		return
 	}
-	for _, part := range slices.Concat(addresses(l.value), accountForm.FindAll(l.value, 20)) {
+	for _, part := range slices.Concat(addresses(l.value), accounts(&l.words)) {
 		w := wordsOf(part)
-		if len(w.text) < 8 || d.own[w.key()] || dateForm.Match(part) {
+		if len(w.text) < 8 || d.own.has(w.key()) {
 			continue
 		}
 		hits := d.occurrences(&w, true)
@@ -273,7 +282,7 @@ func (d *decision) prose(l *leaf) {
 // named judges an action that can do harm even if none of its arguments comes from untrusted text.
 func (d *decision) named(leaves []leaf) {
 	for i := range leaves {
-		if !d.own[leaves[i].words.key()] {
+		if !d.own.has(leaves[i].words.key()) {
 			leaves = nil
 			break
 		}
@@ -283,10 +292,11 @@ func (d *decision) named(leaves []leaf) {
 	}
 	for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
 		b := d.m.blocks[bi]
-		for _, verb := range b.deleting {
-			for p := b.find(verb).last; p != 0 && d.steps > 0; p = b.prev[p-1] {
-				d.steps -= nearID
-				if h := (hit{b, int(p) - 1, int(p) - 1}); d.object(&h) {
+		for _, first := range b.deleting {
+			verb := b.token(int(first))
+			for p := b.head(hashOf(verb)); p != 0 && d.steps > 0; p = b.prev[p-1] {
+				d.steps--
+				if h := (hit{b, int(p) - 1, int(p) - 1}); string(b.token(h.at)) == string(verb) && d.object(&h) {
 					d.report(nil, Named, true, &h)
 					return
 				}
@@ -295,111 +305,19 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
-// object reports whether the text around a verb names the object of the tool. We list such names only in English, so in
-// other languages the verb is enough.
+// object reports whether the text around a verb names the object of the tool. The names of objects are known only in
+// English, so in other languages the verb is enough.
 func (d *decision) object(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish := false
 	for i := max(first, h.at-nearID); i < min(end, h.last+1+nearID); i++ {
-		w := wordsOf(h.b.token(i))
-		if slices.Contains(d.tool.nouns, w.hashes[0]) {
+		token := h.b.token(i)
+		if slices.Contains(d.tool.nouns, hashOf(token)) {
 			return true
 		}
-		inEnglish = inEnglish || english[string(w.text)]
+		inEnglish = inEnglish || english[string(token)]
 	}
 	return !inEnglish && table.at(h.b, h.at)&deleting != 0
-}
-
-// occurrences finds a value in the untrusted text. If regrouped is set, the value may be spelled with other separators.
-func (d *decision) occurrences(w *words, regrouped bool) []hit {
-	hits := d.sequences(w, 0, w.len())
-	if len(hits) > 0 || !regrouped || len(w.text) < 8 {
-		return hits
-	}
-	return d.regrouped(w.text)
-}
-
-// sequences finds the tokens from..to-1 of w in the untrusted text.
-func (d *decision) sequences(w *words, from, to int) (hits []hit) {
-	for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
-		b := d.m.blocks[bi]
-		rare, rarest := -1, (*slot)(nil)
-		for i := from; i < to; i++ {
-			s := b.find(w.hashes[i])
-			if s == nil {
-				rare = -1
-				break
-			}
-			if rare < 0 || s.count < rarest.count {
-				rare, rarest = i, s
-			}
-		}
-		if rare < 0 {
-			continue
-		}
-		for p := rarest.last; p != 0 && d.steps > 0; p = b.prev[p-1] {
-			d.steps--
-			at := int(p) - 1 - (rare - from)
-			if at < 0 || at+to-from > len(b.starts) {
-				continue
-			}
-			same := true
-			for i := from; i < to && same; i++ {
-				same = string(b.token(at+i-from)) == string(w.token(i))
-			}
-			if same {
-				if hits = append(hits, hit{b, at, at + to - from - 1}); len(hits) == maxHits {
-					return hits
-				}
-			}
-		}
-	}
-	return hits
-}
-
-// spelled contains the words that people write instead of a separator.
-var spelled = map[string]bool{"at": true, "dot": true, "punkt": true, "punto": true, "point": true, "arroba": true, "ponto": true}
-
-// regrouped finds the letters and digits of a value in the untrusted text, whatever characters separate them.
-func (d *decision) regrouped(value []byte) (hits []hit) {
-	hash := uint32(hashStart)
-	for n := 1; n <= min(len(value), 40); n++ {
-		hash = (hash ^ uint32(value[n-1])) * hashPrime
-		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
-			b := d.m.blocks[bi]
-			s := b.find(hash)
-			if s == nil {
-				continue
-			}
-			for p := s.last; p != 0 && d.steps > 0; p = b.prev[p-1] {
-				d.steps--
-				if last := b.matches(int(p)-1, value); last >= 0 {
-					if hits = append(hits, hit{b, int(p) - 1, last}); len(hits) == maxHits {
-						return hits
-					}
-				}
-			}
-		}
-	}
-	return hits
-}
-
-// matches returns the position of the token at which a value ends if it starts at the given token, or -1.
-func (b *block) matches(at int, value []byte) int {
-	for i := at; i < len(b.starts); i++ {
-		t := b.token(i)
-		if len(t) <= len(value) && string(value[:len(t)]) == string(t) {
-			if value = value[len(t):]; len(value) == 0 {
-				return i
-			}
-			continue
-		}
-		if i > at && spelled[string(t)] {
-			continue
-		}
-		return -1
-	}
-	return -1
 }
 
 // asks reports whether the text around an occurrence asks for the action of the tool.
@@ -420,10 +338,13 @@ func (d *decision) verb(h *hit, reach int) bool {
 		if table.at(b, i)&d.tool.verbs != 0 {
 			return true
 		}
+	}
+	for i := from; i < to && known*12 < to-from; i++ {
+		if i >= h.at && i <= h.last {
+			continue
+		}
 		switch t := b.token(i); {
-		case t[0] >= 0x80 && aloneIn(t):
-			known++
-		case functionWords[string(t)]:
+		case functionWords[string(t)], t[0] >= utf8.RuneSelf && aloneIn(t):
 			known++
 		case len(t) > 1 && (t[0] < '0' || t[0] > '9'):
 			unknown++
@@ -432,22 +353,22 @@ func (d *decision) verb(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6
 }
 
-// at returns the families of the verb that starts at the given position.
+// at returns the families of the verb that starts at a position.
 func (t *verbTable) at(b *block, i int) (f family) {
 	token := b.token(i)
-	if token[0] >= 0x80 && aloneIn(token) {
-		r, _ := firstRune(token)
-		for _, v := range t.chars[r] {
-			if b.follows(i, v.word) {
-				f |= v.family
-			}
-		}
-		return f
+	if token[0] < utf8.RuneSelf || !aloneIn(token) {
+		return t.of(token)
 	}
-	return t.of(token)
+	r, _ := utf8.DecodeRune(token)
+	for _, v := range t.chars[r] {
+		if b.follows(i, v.word) {
+			f |= v.family
+		}
+	}
+	return f
 }
 
-// follows reports whether the tokens from a position on spell a word in a script without spaces.
+// follows reports whether the tokens from a position on spell a word of a script without spaces.
 func (b *block) follows(at int, word string) bool {
 	for len(word) > 0 {
 		if at >= len(b.starts) {

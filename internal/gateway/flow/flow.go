@@ -21,17 +21,17 @@ package flow
 import (
 	"sync"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
 // The limits of a memory and its sessions. All sizes are bytes.
 const (
-	maxMemory   = 6 << 20   // size of untrusted text with its index
-	maxSession  = 2 << 20   // size of the trusted values of one session
-	maxBlock    = 128 << 10 // size of the running text in one block
+	maxMemory   = 6 << 20 // untrusted text with its index
+	maxSession  = 2 << 20 // trusted values of one session
 	maxSessions = 64
 	// maxPrincipals is the number of memories in a process.
 	maxPrincipals = 256
-	atomSize      = 64 // estimated size of one trusted value in a map
 	// DefaultWindow is how long untrusted text counts for the agents of a principal.
 	DefaultWindow = time.Hour
 )
@@ -51,6 +51,7 @@ type Memory struct {
 	window   time.Duration
 	blocks   []*block
 	size     int
+	view     view.View // a buffer for normal texts
 	sessions map[string]*Session
 	// forgot is when text was last removed to free memory. expired is when text was last removed because of its age.
 	forgot, expired time.Time
@@ -113,10 +114,11 @@ type Session struct {
 	m       *Memory
 	started time.Time
 	used    time.Time
-	size    int
 	// attested contains the fields of structured results. own contains the values of the user. approved contains the values
 	// that a person approved, each for one tool and argument.
-	attested, own, approved map[uint64]bool
+	attested, own, approved keySet
+	// sources contains the calls whose results held the attested values, see keySet.from.
+	sources []Source
 }
 
 // Session returns the session with the given key, and creates it if necessary. If there are too many sessions, the
@@ -137,7 +139,7 @@ func (m *Memory) Session(key string, now time.Time) *Session {
 		}
 		delete(m.sessions, oldest)
 	}
-	s := &Session{m: m, started: now, used: now, attested: map[uint64]bool{}, own: map[uint64]bool{}, approved: map[uint64]bool{}}
+	s := &Session{m: m, started: now, used: now}
 	m.sessions[key] = s
 	return s
 }
@@ -154,7 +156,7 @@ func (m *Memory) Forget(at time.Time) {
 
 // prune removes text that no longer counts.
 func (m *Memory) prune(now time.Time) {
-	for len(m.blocks) > 0 && m.blocks[0].last().Before(now.Add(-m.window)) {
+	for len(m.blocks) > 0 && m.blocks[0].time().Before(now.Add(-m.window)) {
 		m.drop()
 		m.expired = now
 	}
@@ -179,55 +181,154 @@ func (s *Session) strict(now time.Time) bool {
 // read adds running text to the memory.
 func (m *Memory) read(src Source, texts [][]byte) {
 	for _, text := range texts {
-		for len(text) > 0 {
-			part := text
-			if len(part) > maxBlock/2 {
-				part = cutAtSpace(part, maxBlock/2)
-			}
-			text = text[len(part):]
-			b := m.current(len(part))
-			m.size -= b.size()
-			b.add(src, part)
-			m.size += b.size()
-		}
+		m.add(src, text)
+	}
+	if cap(m.view.Text) > maxKept {
+		m.view = view.View{}
 	}
 	m.prune(src.Time)
 }
 
-// current returns the block to which text of the given size is added.
+// maxKept is the size up to which buffers are kept for the next result.
+const maxKept = 1 << 20
+
+// add adds a text, and the texts that it contains in base64 or hexadecimal form.
+func (m *Memory) add(src Source, text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	l := lexer{text: normal(text, &m.view)}
+	b := m.current(len(l.text))
+	m.size -= b.size()
+	b.from(src)
+	long := false
+	for {
+		space := b.free()
+		if space == nil {
+			full := b
+			m.size += full.size()
+			tail, size := full.tail()
+			b = m.grow(len(l.text) - l.at + size)
+			m.size -= b.size()
+			b.from(src)
+			b.repeat(full, tail)
+			space = b.free()
+		}
+		n := l.next(space)
+		if n == 0 {
+			break
+		}
+		b.add(n, l.hash)
+		long = long || n >= minEncoded
+	}
+	m.size += b.size()
+	if long {
+		for _, hidden := range decoded(text) {
+			m.add(src, hidden)
+		}
+	}
+}
+
+// current returns the block to which a text of the given size is added.
 func (m *Memory) current(size int) *block {
-	if n := len(m.blocks); n > 0 && len(m.blocks[n-1].text)+size <= maxBlock {
+	if n := len(m.blocks); n > 0 {
 		return m.blocks[n-1]
 	}
-	b := &block{}
+	return m.grow(size)
+}
+
+// grow adds a block for a text of the given size. Blocks of a small memory are small.
+func (m *Memory) grow(size int) *block {
+	b := newBlock(max(size, m.size/4))
 	m.blocks = append(m.blocks, b)
+	m.size += b.size()
 	return b
 }
 
-// trust adds values to one of the session's sets. If the sets are full, trust first removes all values. The removed
-// values no longer have a known origin.
-func (s *Session) trust(set *map[uint64]bool, keys []uint64) {
+// trust adds values to one of the session's sets. If the sets are full, it removes all values: they become unknown.
+func (s *Session) trust(set *keySet, from uint16, keys ...uint64) {
 	for _, k := range keys {
-		if k == 0 || (*set)[k] {
-			continue
+		if s.attested.size()+s.own.size()+s.approved.size() > maxSession/2 {
+			s.attested, s.own, s.approved, s.sources = keySet{}, keySet{}, keySet{}, nil
+			from = 0
 		}
-		if s.size += atomSize; s.size > maxSession {
-			s.attested, s.own, s.approved = map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
-			s.size = atomSize
-		}
-		(*set)[k] = true
+		set.add(k, from)
 	}
+}
+
+// attest adds the fields of a result. A result without running text, such as a list of contacts, is data of the user. In
+// any other result, a field can describe the author of the text.
+func (s *Session) attest(src Source, shape *shape) {
+	from := uint16(0)
+	if len(shape.texts) > 0 && len(shape.atoms) > 0 {
+		if len(s.sources) < maxSources {
+			s.sources = append(s.sources, src)
+		}
+		from = uint16(len(s.sources))
+	}
+	s.trust(&s.attested, from, shape.atoms...)
+}
+
+// maxSources is the maximum number of calls that a session distinguishes. All later calls count as one.
+const maxSources = 2000
+
+// keySet is a set of keys that are not 0, with open addressing. The length of the table is a power of two.
+type keySet struct {
+	table []uint64
+	from  []uint16 // for each key, where it comes from; 0 if that does not matter
+	n     int
+}
+
+func (s *keySet) size() int { return 10 * len(s.table) }
+
+// slot returns the position of a key, or the free position for it.
+func (s *keySet) slot(key uint64) int {
+	mask := len(s.table) - 1
+	for i := int(key>>1) & mask; ; i = (i + 1) & mask {
+		if k := s.table[i]; k == 0 || k == key {
+			return i
+		}
+	}
+}
+
+func (s *keySet) has(key uint64) bool { return s.n > 0 && key != 0 && s.table[s.slot(key)] == key }
+
+// add adds a key. The first place counts, unless a later place does not matter.
+func (s *keySet) add(key uint64, from uint16) {
+	if key == 0 {
+		return
+	}
+	if s.has(key) {
+		if from == 0 {
+			s.from[s.slot(key)] = 0
+		}
+		return
+	}
+	if s.n*4 >= len(s.table)*3 {
+		old := *s
+		s.table, s.from = make([]uint64, max(16, 2*len(old.table))), make([]uint16, max(16, 2*len(old.table)))
+		for i, k := range old.table {
+			if k != 0 {
+				at := s.slot(k)
+				s.table[at], s.from[at] = k, old.from[i]
+			}
+		}
+	}
+	at := s.slot(key)
+	s.table[at], s.from[at] = key, from
+	s.n++
 }
 
 // Observe adds the result of a call to the memory. A result is a tools/call result of MCP.
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
 	shape := split(result, t.opaque(arguments))
+	defer shape.free()
 	if t.Effect {
 		shape.dropEchoes(t.leaves(arguments))
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	s.trust(&s.attested, shape.atoms)
+	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
 }
 
@@ -249,12 +350,11 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		return
 	}
 	for _, l := range leaves {
-		s.trust(&s.own, keysOf(l.value))
+		s.trust(&s.own, 0, l.words.key())
 	}
 }
 
-// Trusts reports whether the arguments of a call count as values of the user. They do if no untrusted text was read
-// before the call.
+// Trusts reports whether arguments count as values of the user: whether no untrusted text was read before.
 func (s *Session) Trusts(now time.Time) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -272,6 +372,6 @@ func (s *Session) Approve(t *Tool, arguments []byte) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for _, l := range leaves {
-		s.trust(&s.approved, []uint64{t.approvalKey(l)})
+		s.trust(&s.approved, 0, t.approvalKey(l))
 	}
 }

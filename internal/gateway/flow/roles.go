@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -279,21 +278,76 @@ func several(l leaf) (list []leaf) {
 
 // These patterns recognize values by their form alone.
 var (
-	emailForm   = regexp.MustCompile(`[\p{L}\p{N}._%+\-]+@[\p{L}\p{N}\-]+(?:\.[\p{L}\p{N}\-]+)+`)
-	urlForm     = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s"'<>]+|\bwww\.[^\s"'<>]+`)
-	accountForm = regexp.MustCompile(`\b(?:[A-Za-z]{2}\d{2}[A-Za-z0-9 ]{8,32}\d|\+?\d[\d \-]{6,20}\d)\b`)
-	dateForm    = regexp.MustCompile(`^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}:\d{2}`)
+	emailForm = regexp.MustCompile(`[\p{L}\p{N}._%+\-]+@[\p{L}\p{N}\-]+(?:\.[\p{L}\p{N}\-]+)+`)
+	urlForm   = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s"'<>]+|\bwww\.[^\s"'<>]+`)
+	dateForm  = regexp.MustCompile(`^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}:\d{2}`)
 )
 
 // addresses returns the parts of a text that are an e-mail address or a URL.
 func addresses(text []byte) (found [][]byte) {
-	if bytes.IndexByte(text, '@') >= 0 {
-		found = append(found, emailForm.FindAll(text, 100)...)
-	}
-	if bytes.Contains(text, []byte("://")) || bytes.Contains(text, []byte("www.")) {
-		found = append(found, urlForm.FindAll(text, 100)...)
+	for field := range bytes.FieldsSeq(text) {
+		if len(found) >= maxAddresses {
+			break
+		}
+		if bytes.IndexByte(field, '@') >= 0 {
+			found = append(found, emailForm.FindAll(field, maxAddresses)...)
+		}
+		if bytes.Contains(field, []byte("://")) || bytes.Contains(field, []byte("www.")) {
+			found = append(found, urlForm.FindAll(field, maxAddresses)...)
+		}
 	}
 	return found
+}
+
+// maxAddresses is the number of addresses after which the search in a text ends.
+const maxAddresses = 100
+
+// maxAccounts is the maximum number of account numbers that are searched in a text.
+const maxAccounts = 20
+
+// accounts returns the parts of a text that look like the number of an account or a phone: groups of digits, or a
+// country code with a checksum and groups behind it.
+func accounts(w *words) (found [][]byte) {
+	for i := 0; i < w.len() && len(found) < maxAccounts; i++ {
+		first := w.token(i)
+		iban := len(first) >= 4 && first[0] > '9' && first[1] > '9' && digits(first[2:4]) == 2
+		if !iban && digits(first) < len(first) {
+			continue
+		}
+		end, size := i+1, len(first)
+		for end < w.len() && size < 36 {
+			t := w.token(end)
+			if digits(t) < len(t) && (!iban || digits(t) == 0 && len(t) != 4) {
+				break
+			}
+			size += len(t)
+			end++
+		}
+		if size >= 8 && !isDate(w, i, end) {
+			found = append(found, w.slice(i, end))
+		}
+		i = end - 1
+	}
+	return found
+}
+
+// isDate reports whether tokens start with a date.
+func isDate(w *words, from, to int) bool {
+	if to-from < 3 {
+		return false
+	}
+	a, b, c := len(w.token(from)), len(w.token(from+1)), len(w.token(from+2))
+	return b <= 2 && (a == 4 && c <= 2 || a <= 2 && c == 4)
+}
+
+// digits returns the number of ASCII digits in a token.
+func digits(token []byte) (n int) {
+	for _, c := range token {
+		if '0' <= c && c <= '9' {
+			n++
+		}
+	}
+	return n
 }
 
 // role derives the meaning of an argument from its form, its name and its schema.
@@ -326,5 +380,3 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	}
 	return named
 }
-
-func firstRune(b []byte) (rune, int) { return utf8.DecodeRune(b) }

@@ -5,11 +5,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
@@ -41,18 +43,29 @@ reference`) {
 }
 
 // split splits a result. If opaque is set, one author may have written the whole result, such as a file or a page, so
-// its fields are not trusted.
-func split(result []byte, opaque bool) shape {
-	s := &splitter{opaque: opaque}
-	s.opaque = opaque || distrusted(rawjson.Lookup(result, "_meta"))
-	if v := rawjson.Lookup(result, "structuredContent"); v != nil {
-		s.json("", v, 0)
+// its fields are not trusted. The caller frees the shape.
+func split(result []byte, opaque bool) *splitter {
+	s := splitters.Get().(*splitter)
+	var content, structured, meta jsontext.Value
+	rawjson.Members(result, func(name string, v jsontext.Value) {
+		switch name {
+		case "content":
+			content = v
+		case "structuredContent":
+			structured = v
+		case "_meta":
+			meta = v
+		}
+	})
+	s.opaque = opaque || distrusted(meta)
+	if structured != nil {
+		s.json(structured, false, 0)
 	}
-	rawjson.Elements(rawjson.Lookup(result, "content"), func(item jsontext.Value) { s.content(item) })
+	rawjson.Elements(content, func(item jsontext.Value) { s.content(item) })
 	if len(s.texts) == 0 && len(s.atoms) == 0 {
-		s.texts = append(s.texts, result) // The text is not the result of a tool, so the client may read any part of it.
+		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
 	}
-	return s.shape
+	return s
 }
 
 // distrusted reports whether labels in the metadata of a result mark its content as untrusted. ambit adds such a label
@@ -73,36 +86,71 @@ func distrusted(meta jsontext.Value) bool {
 }
 
 // dropEchoes removes the texts that repeat an argument of the call. Such text comes from the caller.
-func (s *shape) dropEchoes(arguments []leaf) {
+func (s *splitter) dropEchoes(arguments []leaf) {
 	own := make(map[uint64]bool, len(arguments))
 	for _, l := range arguments {
 		own[l.words.key()] = true
 	}
 	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool {
-		w := wordsOf(text)
-		return own[w.key()]
+		return own[keyOf(text, &s.view)]
 	})
 }
 
 type splitter struct {
 	shape
 	opaque bool
+	names  map[string]bool // whether a name, in quotes, is the name of running text
+	buffer []byte          // for texts with escapes
+	view   view.View
+}
+
+// splitters keeps splitters with their buffers for the next result.
+var splitters = sync.Pool{New: func() any { return &splitter{names: map[string]bool{}} }}
+
+// free ends the use of a splitter and of the texts in it.
+func (s *splitter) free() {
+	if cap(s.buffer)+cap(s.view.Text) > maxKept || len(s.names) > maxNames {
+		return
+	}
+	clear(s.texts)
+	clear(s.names)
+	s.atoms, s.texts, s.buffer = s.atoms[:0], s.texts[:0], s.buffer[:0]
+	splitters.Put(s)
+}
+
+const maxNames = 1000
+
+// text returns the value of a JSON string. The value is valid until the splitter is freed.
+func (s *splitter) text(raw []byte) (value []byte, ok bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil, false
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1], true
+	}
+	from := len(s.buffer)
+	long, err := jsontext.AppendUnquote(s.buffer, raw)
+	if err != nil {
+		return nil, false
+	}
+	s.buffer = long
+	return long[from:], true
 }
 
 // content splits one item of a result.
 func (s *splitter) content(item []byte) {
-	if text, ok := rawjson.Text(rawjson.Lookup(item, "text")); ok {
-		s.document([]byte(text))
+	if text, ok := s.text(rawjson.Lookup(item, "text")); ok {
+		s.document(text)
 		return
 	}
 	resource := rawjson.Lookup(item, "resource")
-	if text, ok := rawjson.Text(rawjson.Lookup(resource, "text")); ok {
-		s.texts = append(s.texts, []byte(text)) // a person wrote the document that a resource contains
+	if text, ok := s.text(rawjson.Lookup(resource, "text")); ok {
+		s.texts = append(s.texts, text) // a resource is a document that a person wrote
 		return
 	}
 	for _, name := range []string{"uri", "name", "title", "description"} {
-		if text, ok := rawjson.Text(rawjson.Lookup(item, name)); ok {
-			s.leaf(name, []byte(text))
+		if text, ok := s.text(rawjson.Lookup(item, name)); ok {
+			s.leaf(text, textNames[name])
 		}
 	}
 }
@@ -117,42 +165,59 @@ func (s *splitter) document(text []byte) {
 	case s.opaque:
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
-		s.json("", trimmed, 0)
+		s.json(trimmed, false, 0)
 	case len(trimmed) <= maxYAML && startsYAML.Match(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
 			s.texts = append(s.texts, text)
 		}
 	default:
-		s.leaf("", text)
+		s.leaf(text, false)
 	}
 }
 
-func (s *splitter) json(name string, value []byte, depth int) {
+// json splits a value. If inText is set, the name of the value is the name of running text.
+func (s *splitter) json(value []byte, inText bool, depth int) {
 	if depth > maxNested {
 		s.texts = append(s.texts, value)
 		return
 	}
 	switch value[0] {
 	case '{':
-		rawjson.Members(value, func(name string, v jsontext.Value) {
-			if len(name) > maxAtom {
-				s.texts = append(s.texts, []byte(name))
-			}
-			s.json(name, v, depth+1)
-		})
+		w := rawjson.Walk(value)
+		for name, v, ok := w.Member(); ok; name, v, ok = w.Member() {
+			s.json(v, s.named(name), depth+1)
+		}
 	case '[':
-		rawjson.Elements(value, func(v jsontext.Value) { s.json(name, v, depth+1) })
+		w := rawjson.Walk(value)
+		for v, ok := w.Element(); ok; v, ok = w.Element() {
+			s.json(v, inText, depth+1)
+		}
 	case '"':
-		if text, ok := rawjson.Text(value); ok {
-			s.leaf(name, []byte(text))
+		if text, ok := s.text(value); ok {
+			s.leaf(text, inText)
 			return
 		}
 		s.texts = append(s.texts, value)
 	case 't', 'f', 'n':
 	default:
-		s.leaf(name, value)
+		s.leaf(value, inText)
 	}
+}
+
+// named reports whether a name, in quotes, is the name of running text. A long name is running text itself.
+func (s *splitter) named(name []byte) bool {
+	inText, known := s.names[string(name)]
+	if !known {
+		if len(name) > maxAtom {
+			s.texts = append(s.texts, name)
+		}
+		text, _ := rawjson.Text(name)
+		if inText = isTextName(text); len(name) <= maxAtom {
+			s.names[string(name)] = inText
+		}
+	}
+	return inText
 }
 
 // yaml splits a node. It returns false if the node has an alias, which readers can resolve differently.
@@ -164,7 +229,7 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	case yaml.AliasNode:
 		return false
 	case yaml.ScalarNode:
-		s.leaf(name, []byte(n.Value))
+		s.leaf([]byte(n.Value), isTextName(name))
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
@@ -185,15 +250,22 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	return true
 }
 
-// leaf adds a short value to the fields, and any other value to the running text.
-func (s *splitter) leaf(name string, value []byte) {
-	if s.opaque || len(value) > maxAtom || bytes.IndexByte(value, '\n') >= 0 || isTextName(name) || len(s.atoms) >= maxAtoms ||
-		len(bytes.Fields(value)) > maxAtomTokens {
+// leaf adds one value: to the fields if it is short, and to the running text in all other cases.
+func (s *splitter) leaf(value []byte, inText bool) {
+	if s.opaque || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms || !isAtom(value) {
 		s.texts = append(s.texts, value)
 		return
 	}
-	w := wordsOf(value)
-	s.atoms = append(s.atoms, w.key())
+	s.atoms = append(s.atoms, keyOf(value, &s.view))
+}
+
+// isAtom reports whether a value is one line of a few words.
+func isAtom(value []byte) bool {
+	n := 0
+	for range bytes.FieldsSeq(value) {
+		n++
+	}
+	return n <= maxAtomTokens && bytes.IndexByte(value, '\n') < 0
 }
 
 func isTextName(name string) bool {

@@ -2,6 +2,9 @@ package flow
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"math/bits"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -9,33 +12,52 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
+// The limits of a block and its tokens, in bytes. Positions and offsets in a block fit into 16 bits.
+const (
+	maxBlock = 32 << 10
+	minBlock = 1 << 10
+	maxToken = 128
+	// overlap is the number of tokens at the end of a block that the next block repeats, so that a value and the text
+	// around it are complete in one of the two.
+	overlap = 48
+)
+
 // block is running text, split into tokens, with an index of the tokens. A token is a run of letters and digits. A
 // character of a script without spaces between words is a token of its own. The text of a block consists of the tokens,
 // each with one space after it.
 type block struct {
 	text    []byte
-	starts  []uint32 // the offset of each token
-	prev    []uint32 // for each token, the previous position of the same token, plus 1; 0 if there is none
-	table   []slot   // a hash table with open addressing; its length is a power of two
-	used    int
+	starts  []uint16 // the offset of each token
+	prev    []uint16 // the previous position with the same bucket, plus 1; 0 if there is none
+	heads   []uint16 // for each bucket of token hashes, its last position plus 1; the length is a power of two
+	pairs   []uint64 // a Bloom filter of each two adjacent tokens; the length is a power of two
+	last    uint32   // the hash of the last token
 	sources []span
-	// deleting contains the hashes of tokens that can start a verb that means to delete.
-	deleting []uint32
+	// deleting contains the position of each token that can start a verb that means to delete, once for each token.
+	deleting []uint16
 }
 
-type slot struct{ hash, last, count uint32 } // last is the last position of the token, plus 1
-
-// span says that one source contains the tokens from the position first to the start of the next span.
+// span is the source of the tokens from the position first to the next span.
 type span struct {
 	first int
 	Source
 }
 
-func (b *block) size() int {
-	return cap(b.text) + 4*(cap(b.starts)+cap(b.prev)) + 12*len(b.table) + 128*cap(b.sources)
+// newBlock returns a block for a text of at most the given size.
+func newBlock(size int) *block {
+	size = min(max(size+maxToken+1, minBlock), maxBlock)
+	buckets := 1 << bits.Len(uint(size/4-1))
+	return &block{
+		text: make([]byte, 0, size), starts: make([]uint16, 0, size/5), prev: make([]uint16, 0, size/5),
+		heads: make([]uint16, buckets), pairs: make([]uint64, buckets/8),
+	}
 }
 
-func (b *block) last() time.Time { return b.sources[len(b.sources)-1].Time }
+func (b *block) size() int {
+	return cap(b.text) + 2*(cap(b.starts)+cap(b.prev)+len(b.heads)+cap(b.deleting)) + 8*len(b.pairs) + 200*cap(b.sources)
+}
+
+func (b *block) time() time.Time { return b.sources[len(b.sources)-1].Time }
 
 // source returns the source of the token at a position.
 func (b *block) source(at int) Source {
@@ -49,8 +71,8 @@ func (b *block) source(at int) Source {
 	return found
 }
 
-// bounds returns the position of the first token of the text around a position, and the position after the text's last
-// token.
+// bounds returns where the text around a position begins and ends: the position of its first token, and the position
+// after its last token.
 func (b *block) bounds(at int) (first, end int) {
 	end = len(b.starts)
 	for _, s := range b.sources {
@@ -70,69 +92,103 @@ func (b *block) token(at int) []byte {
 	return b.text[b.starts[at] : end-1]
 }
 
-func (b *block) add(src Source, text []byte) {
-	if b.text == nil {
-		b.text = make([]byte, 0, min(maxBlock, max(len(text)+len(text)/8, 256)))
-		b.starts = make([]uint32, 0, len(text)/6+8)
-		b.prev = make([]uint32, 0, len(text)/6+8)
+// startsWith reports whether the tokens from a position on begin with the given text, which consists of tokens with one
+// space after each.
+func (b *block) startsWith(at int, text []byte) bool {
+	return bytes.HasPrefix(b.text[b.starts[at]:], text)
+}
+
+// free returns the space after the text. It is nil if there is no space for one more token.
+func (b *block) free() []byte {
+	if cap(b.text)-len(b.text) <= maxToken {
+		return nil
 	}
+	return b.text[len(b.text):cap(b.text)]
+}
+
+// from begins the text of a source.
+func (b *block) from(src Source) {
 	if n := len(b.sources); n == 0 || b.sources[n-1].Source != src {
 		b.sources = append(b.sources, span{len(b.starts), src})
 	}
-	tokenize(text, func(token []byte, hash uint32) {
-		b.starts = append(b.starts, uint32(len(b.text)))
-		b.text = append(append(b.text, token...), ' ')
-		if b.used*4 >= len(b.table)*3 {
-			b.grow()
-		}
-		s := b.slot(hash)
-		if s.last == 0 {
-			s.hash = hash
-			b.used++
-			if table.deletes(token) {
-				b.deleting = append(b.deleting, hash)
-			}
-		}
-		b.prev = append(b.prev, s.last)
-		s.last = uint32(len(b.starts))
-		s.count++
-	})
 }
 
-func (b *block) slot(hash uint32) *slot {
-	mask := uint32(len(b.table) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		if s := &b.table[i]; s.last == 0 || s.hash == hash {
-			return s
-		}
+// add adds a token of n bytes that was written to the beginning of free.
+func (b *block) add(n int, hash uint32) {
+	at, start := len(b.starts), len(b.text)
+	b.text = b.text[:start+n+1]
+	b.text[start+n] = ' '
+	if token := b.text[start : start+n]; table.deletes(token) && len(b.deleting) < maxDeleting && !b.has(token, hash) {
+		b.deleting = append(b.deleting, uint16(at))
+	}
+	head := &b.heads[hash&uint32(len(b.heads)-1)]
+	b.starts = append(b.starts, uint16(start))
+	b.prev = append(b.prev, *head)
+	*head = uint16(at + 1)
+	word, mask := b.pair(b.last, hash)
+	*word |= mask
+	b.last = hash
+}
+
+// maxDeleting is the maximum number of positions in block.deleting.
+const maxDeleting = 1024
+
+// tail returns the position from which the next block repeats the tokens of the last source, and their size.
+func (b *block) tail() (from, size int) {
+	from = max(b.sources[len(b.sources)-1].first, len(b.starts)-overlap)
+	if from < len(b.starts) {
+		size = len(b.text) - int(b.starts[from])
+	}
+	return from, size
+}
+
+// repeat adds the tokens of another block from a position on.
+func (b *block) repeat(full *block, from int) {
+	for at := from; at < len(full.starts); at++ {
+		token := full.token(at)
+		b.add(copy(b.free(), token), hashOf(token))
 	}
 }
 
-func (b *block) grow() {
-	old := b.table
-	b.table = make([]slot, max(64, 2*len(old)))
-	for _, s := range old {
-		if s.last != 0 {
-			*b.slot(s.hash) = s
-		}
+// has reports whether the block contains a token.
+func (b *block) has(token []byte, hash uint32) bool {
+	p := b.head(hash)
+	for p != 0 && string(b.token(int(p)-1)) != string(token) {
+		p = b.prev[p-1]
 	}
+	return p != 0
 }
 
-// find returns the slot of a token, or nil if the block does not contain the token.
-func (b *block) find(hash uint32) *slot {
-	if len(b.table) == 0 {
-		return nil
-	}
-	if s := b.slot(hash); s.last != 0 {
-		return s
-	}
-	return nil
+// pair returns the word of the filter for two adjacent tokens, and the bits that both tokens set in it.
+func (b *block) pair(first, second uint32) (word *uint64, mask uint64) {
+	h := (uint64(first)<<32 | uint64(second)) * 0x9e3779b97f4a7c15
+	h ^= h >> 32
+	h *= 0xd6e8feb86659fd93
+	return &b.pairs[h>>32&uint64(len(b.pairs)-1)], 1<<(h&63) | 1<<(h>>6&63)
 }
+
+// mayFollow reports whether two tokens may be adjacent somewhere in the block. If it returns false, they are not.
+func (b *block) mayFollow(first, second uint32) bool {
+	word, mask := b.pair(first, second)
+	return *word&mask == mask
+}
+
+// head returns the last position of a bucket plus 1. It is 0 if the block contains no token with the given hash.
+func (b *block) head(hash uint32) uint16 { return b.heads[hash&uint32(len(b.heads)-1)] }
 
 const (
 	hashStart = 2166136261
 	hashPrime = 16777619
 )
+
+// hashOf returns the hash of a token, which is FNV-1a.
+func hashOf(token []byte) uint32 {
+	hash := uint32(hashStart)
+	for _, c := range token {
+		hash = (hash ^ uint32(c)) * hashPrime
+	}
+	return hash
+}
 
 // folded maps ASCII letters and digits to lower case, and all other ASCII characters to 0.
 var folded = func() (t [256]byte) {
@@ -145,65 +201,77 @@ var folded = func() (t [256]byte) {
 	return t
 }()
 
-// tokenize passes each token of a text and its hash to a function. The token is valid only during the call.
-func tokenize(text []byte, visit func(token []byte, hash uint32)) {
-	if !view.ASCII(text) || bytes.IndexByte(text, 0) >= 0 {
-		var v view.View
-		if v.Normal(text) {
-			text = v.Text
-		}
+// normal returns a text without look-alikes, accents and invisible characters. The result is valid until the view is
+// used again.
+func normal(text []byte, v *view.View) []byte {
+	if (!view.ASCII(text) || bytes.IndexByte(text, 0) >= 0) && v.Normal(text) {
+		return v.Text
 	}
-	var buf [64]byte
-	token, hash := buf[:0], uint32(hashStart)
-	flush := func() {
-		if len(token) > 0 {
-			visit(token, hash)
-			token, hash = token[:0], hashStart
-		}
-	}
-	for i := 0; i < len(text); {
+	return text
+}
+
+// lexer splits a text into tokens. The text must be normal (see normal).
+type lexer struct {
+	text []byte
+	at   int
+	hash uint32 // of the last token
+}
+
+// next writes the next token to out, which has space for maxToken bytes, and returns its length. At the end of the text,
+// it returns 0.
+func (l *lexer) next(out []byte) (n int) {
+	text, hash, i := l.text, uint32(hashStart), l.at
+	out = out[:maxToken]
+	for i < len(text) && n <= maxToken-utf8.UTFMax {
 		c := text[i]
+		if f := folded[c]; f != 0 {
+			out[n] = f
+			n++
+			i++
+			hash = (hash ^ uint32(f)) * hashPrime
+			continue
+		}
 		if c < utf8.RuneSelf {
 			i++
-			if f := folded[c]; f != 0 {
-				token = append(token, f)
-				hash = (hash ^ uint32(f)) * hashPrime
-				continue
-			}
-			flush()
-			// A text inside another text may contain escapes such as \n. The letter of an escape is not part of a word.
+			// A text inside another text may contain escapes. The letter of an escape is not part of a word.
 			if c == '\\' && i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == 't') {
 				i++
 			}
+			if n > 0 {
+				break
+			}
 			continue
 		}
-		r, n := utf8.DecodeRune(text[i:])
-		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r):
-			flush()
-		case alone(r):
-			flush()
-			token = append(token, text[i:i+n]...)
-			for _, c := range token {
-				hash = (hash ^ uint32(c)) * hashPrime
-			}
-			flush()
-		default:
-			at := len(token)
-			token = utf8.AppendRune(token, unicode.ToLower(r))
-			for _, c := range token[at:] {
-				hash = (hash ^ uint32(c)) * hashPrime
-			}
+		r, size := utf8.DecodeRune(text[i:])
+		word := unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r)
+		single := word && alone(r)
+		if n > 0 && (single || !word) {
+			break
 		}
-		i += n
+		i += size
+		if !word {
+			continue
+		}
+		if !single {
+			r = unicode.ToLower(r)
+		}
+		from := n
+		n += utf8.EncodeRune(out[n:], r)
+		for _, c := range out[from:n] {
+			hash = (hash ^ uint32(c)) * hashPrime
+		}
+		if single {
+			break
+		}
 	}
-	flush()
+	l.at, l.hash = i, hash
+	return n
 }
 
 // alone reports whether a letter belongs to a script that puts no spaces between words.
 func alone(r rune) bool {
-	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) ||
-		r == 'ー'
+	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
+		unicode.Khmer, unicode.Myanmar) || r == 'ー'
 }
 
 func aloneIn(token []byte) bool {
@@ -211,42 +279,42 @@ func aloneIn(token []byte) bool {
 	return alone(r)
 }
 
-// cutAtSpace returns at most the first n bytes of a text. If the second half of these bytes contains white space, it
-// cuts the text there.
-func cutAtSpace(text []byte, n int) []byte {
-	if at := bytes.LastIndexAny(text[:n], " \n\t"); at > n/2 {
-		return text[:at+1]
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
-}
-
 // words is a text that was split into tokens.
 type words struct {
-	text   []byte
-	starts []int
+	text   []byte // the tokens, without spaces
+	spaced []byte // the tokens, with one space after each
+	starts []int  // the offset of each token in text
 	hashes []uint32
 }
 
 func wordsOf(text []byte) (w words) {
-	tokenize(text, func(token []byte, hash uint32) {
+	var v view.View
+	var buf [maxToken]byte
+	l := lexer{text: normal(text, &v)}
+	w.text = make([]byte, 0, len(text))
+	for n := l.next(buf[:]); n > 0; n = l.next(buf[:]) {
 		w.starts = append(w.starts, len(w.text))
-		w.text = append(w.text, token...)
-		w.hashes = append(w.hashes, hash)
-	})
+		w.text = append(w.text, buf[:n]...)
+		w.spaced = append(append(w.spaced, buf[:n]...), ' ')
+		w.hashes = append(w.hashes, l.hash)
+	}
 	return w
 }
 
 func (w *words) len() int { return len(w.starts) }
 
-func (w *words) token(i int) []byte {
+// end returns the offset after a token in text.
+func (w *words) end(i int) int {
 	if i+1 < len(w.starts) {
-		return w.text[w.starts[i]:w.starts[i+1]]
+		return w.starts[i+1]
 	}
-	return w.text[w.starts[i]:]
+	return len(w.text)
 }
+
+func (w *words) token(i int) []byte { return w.text[w.starts[i]:w.end(i)] }
+
+// slice returns the tokens from..to-1 with one space after each.
+func (w *words) slice(from, to int) []byte { return w.spaced[w.starts[from]+from : w.end(to-1)+to] }
 
 // key is a hash of all letters and digits of a value, so that spelling and separators do not matter. It is 0 for an
 // empty value.
@@ -254,15 +322,68 @@ func (w *words) key() uint64 {
 	if len(w.text) == 0 {
 		return 0
 	}
-	const start, prime = 14695981039346656037, 1099511628211
-	h := uint64(start)
-	for _, c := range w.text {
-		h = (h ^ uint64(c)) * prime
-	}
-	return h | 1
+	return addKey(keyStart, w.text) | 1
 }
 
-func keysOf(value []byte) []uint64 {
-	w := wordsOf(value)
-	return []uint64{w.key()}
+// keyOf returns the key of a value.
+func keyOf(value []byte, v *view.View) uint64 {
+	var buf [maxToken]byte
+	l := lexer{text: normal(value, v)}
+	n := l.next(buf[:])
+	if n == 0 {
+		return 0
+	}
+	key := uint64(keyStart)
+	for ; n > 0; n = l.next(buf[:]) {
+		key = addKey(key, buf[:n])
+	}
+	return key | 1
+}
+
+const keyStart = 14695981039346656037
+
+func addKey(key uint64, text []byte) uint64 {
+	for _, c := range text {
+		key = (key ^ uint64(c)) * 1099511628211
+	}
+	return key
+}
+
+// minEncoded is the length from which a token may be a part of an encoded text.
+const minEncoded = 16
+
+// decoded returns the texts that a text contains in base64 or hexadecimal form.
+func decoded(text []byte) (found [][]byte) {
+	for start := 0; start < len(text); start++ {
+		end := start
+		for end < len(text) && (folded[text[end]] != 0 || bytes.IndexByte([]byte("+/-_"), text[end]) >= 0) {
+			end++
+		}
+		if run := text[start:end]; len(run) >= minEncoded && len(run) <= maxEncoded {
+			if plain := decode(run); plain != nil {
+				found = append(found, plain)
+			}
+		}
+		start = end
+	}
+	return found
+}
+
+// decode returns the readable text that a run of characters encodes, or nil.
+func decode(run []byte) []byte {
+	for _, decode := range []func(dst, src []byte) ([]byte, error){
+		hex.AppendDecode, base64.RawStdEncoding.AppendDecode, base64.RawURLEncoding.AppendDecode,
+	} {
+		if plain, err := decode(nil, run); err == nil && readable(plain) {
+			return plain
+		}
+	}
+	return nil
+}
+
+const maxEncoded = 64 << 10
+
+// readable reports whether a person can read a text.
+func readable(text []byte) bool {
+	return utf8.Valid(text) && bytes.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) }) < 0
 }

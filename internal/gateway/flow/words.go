@@ -1,11 +1,13 @@
 package flow
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// family is a group of actions. Text can ask for an action with any verb of its group.
+// family is a group of actions. A text can use any verb of the group for any of these actions.
 type family uint16
 
 const (
@@ -95,18 +97,29 @@ bezoek open klik lees haal volg ga
 開 訪問 アクセス クリック 見て 読 取得 ダウンロード 打开 访问 点击 查看 下载 读取 開啟 訪問`,
 }
 
-// verbTable contains the verbs of each family, in a form that is fast to look up.
+// verbTable holds the verbs of each family, ready for lookup.
 type verbTable struct {
 	exact  map[string]family
 	stems  map[string]family // beginnings of at least four letters
 	chars  map[rune][]charVerb
 	longer int // the longest beginning
-	// starts is a bit set over hashes of the first four bytes of each stem, so that most words need no lookup in stems.
+	// starts has a bit for the first four bytes of each stem, or of each short verb, so that most words need no lookup.
 	starts [1 << 10]uint64
+	// deletions is the same for the verbs that mean to delete.
+	deletions [1 << 10]uint64
 }
 
+// startBit returns the bit for the first four bytes of a token.
 func startBit(token []byte) uint32 {
-	return (uint32(token[0]) | uint32(token[1])<<8 | uint32(token[2])<<16 | uint32(token[3])<<24) * 2654435761 >> 16
+	var start uint32
+	if len(token) >= 4 {
+		start = binary.LittleEndian.Uint32(token)
+	} else {
+		for _, c := range token {
+			start = start<<8 | uint32(c)
+		}
+	}
+	return start * 2654435761 >> 16
 }
 
 type charVerb struct {
@@ -118,11 +131,11 @@ var table = func() *verbTable {
 	t := &verbTable{exact: map[string]family{}, stems: map[string]family{}, chars: map[rune][]charVerb{}}
 	for f, list := range verbs {
 		for word := range strings.FieldsSeq(list) {
-			w := wordsOf([]byte(word)) // in the normalized form of texts, which has no accents
+			w := wordsOf([]byte(word)) // normalised as texts are: without accents
 			if w.len() == 0 {
 				continue
 			}
-			first, _ := firstRune(w.text)
+			first, _ := utf8.DecodeRune(w.text)
 			switch {
 			case alone(first):
 				t.chars[first] = append(t.chars[first], charVerb{string(w.text), f})
@@ -131,8 +144,11 @@ var table = func() *verbTable {
 			default:
 				t.stems[string(w.text)] |= f
 				t.longer = max(t.longer, len(w.text))
-				bit := startBit(w.text)
-				t.starts[bit>>6] |= 1 << (bit & 63)
+			}
+			bit := startBit(w.text)
+			t.starts[bit>>6] |= 1 << (bit & 63)
+			if f == deleting {
+				t.deletions[bit>>6] |= 1 << (bit & 63)
 			}
 		}
 	}
@@ -141,11 +157,11 @@ var table = func() *verbTable {
 
 // of returns the families of the verbs that are a beginning of the given token.
 func (t *verbTable) of(token []byte) family {
-	if len(token) < 4 {
-		return t.exact[string(token)]
-	}
 	if bit := startBit(token); t.starts[bit>>6]&(1<<(bit&63)) == 0 {
 		return 0
+	}
+	if len(token) < 4 {
+		return t.exact[string(token)]
 	}
 	var f family
 	for n := 4; n <= min(len(token), t.longer); n++ {
@@ -156,11 +172,12 @@ func (t *verbTable) of(token []byte) family {
 
 // deletes reports whether a token can start a verb that means to delete.
 func (t *verbTable) deletes(token []byte) bool {
-	if token[0] >= 0x80 && aloneIn(token) {
-		r, _ := firstRune(token)
+	if token[0] >= utf8.RuneSelf && aloneIn(token) {
+		r, _ := utf8.DecodeRune(token)
 		return slices.ContainsFunc(t.chars[r], func(v charVerb) bool { return v.family == deleting })
 	}
-	return t.of(token)&deleting != 0
+	bit := startBit(token)
+	return t.deletions[bit>>6]&(1<<(bit&63)) != 0 && t.of(token)&deleting != 0
 }
 
 // functionWords are the most frequent short words of the languages of the verb table. A text with words, but without

@@ -10,7 +10,7 @@ func init() {
 		{"P332", "internal/gateway/dataflow.go", `	if end := time.UnixMicro(until); err == nil && end.After(now) {`, `	if end := time.UnixMicro(until); false && end.After(now) {`, "./internal/gateway", "TestTextOfAnotherProcess"},
 		{"P333", "internal/gateway/flow/flow.go", `m.forgot = now`, `_ = now`, "./internal/gateway/flow", "TestForgetting"},
 		{"P334", "internal/gateway/approval/approval.go", `	if len(q.Origin) > 0 {`, `	if false {`, "./internal/gateway", "TestOriginCannotBeRemoved"},
-		{"P335", "internal/gateway/flow/shape.go", `s.opaque = opaque || distrusted(rawjson.Lookup(result, "_meta"))`, `s.opaque = opaque`, "./internal/gateway/flow", "TestLabels"},
+		{"P335", "internal/gateway/flow/shape.go", `s.opaque = opaque || distrusted(meta)`, `s.opaque = opaque`, "./internal/gateway/flow", "TestLabels"},
 		{"P346", "internal/gateway/approve.go", `return t.Policy.HumanApproval || g.options.Operator.Approval.Asks(g.name, t)`, `return t.Policy.HumanApproval`, "./internal/gateway", "TestOperatorRequiresApproval"},
 		{"P347", "internal/gateway/record.go", `strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")`, `clip(stopped.Message)`, "./internal/gateway", "TestJournalOfDoubtfulCalls"},
 		{"P348", "internal/gateway/dataflow.go", `if t.Decides() || s.Trusts(now) {`, `if t.Decides() {`, "./internal/gateway", "TestNoWayAroundByOrder"},
@@ -19,5 +19,9 @@ func init() {
 		{"P348", "internal/gateway/dataflow.go", `len(more) > 0 && len(v.Findings) == 0 {`, `false {`, "./internal/gateway", "TestContinuedCallsAreTraced"},
 		{"P348", "internal/gateway/remember.go", `if stopped = markRead(g, ctx, p); stopped == nil {`, `if stopped == nil {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P348", "internal/gateway/approve.go", `if p.Continues != "" && !doubtful {`, `if p.Continues != "" {`, "./internal/gateway", "TestNoWayAroundByOrder"},
+		{"P370", "internal/gateway/flow/flow.go", `b.repeat(full, tail)`, `_ = tail`, "./internal/gateway/flow", "TestBlockBoundaries"},
+		{"P370", "internal/gateway/flow/flow.go", `range decoded(text) {`, `range decoded(nil) {`, "./internal/gateway/flow", "TestDecide"},
+		{"P370", "internal/gateway/flow/decide.go", `	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):`, `	case false:`, "./internal/gateway/flow", "TestDecide"},
+		{"P371", "internal/gateway/flow/decide.go", `if len(d.found) == 0 && t.Network {`, `if false {`, "./internal/gateway/flow", "TestAcrossSources"},
 	}...)
 }

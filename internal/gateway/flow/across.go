@@ -1,0 +1,84 @@
+package flow
+
+import "slices"
+
+// acrossSources judges a call that sends content of one result to a destination from another result, for example a code
+// from one mail to the sender of another mail. The destination must be known only from a field next to running text, so
+// that the author of the text can have chosen the destination.
+func (d *decision) acrossSources(leaves []leaf) {
+	var origins []string
+	for i := range leaves {
+		l := &leaves[i]
+		if key := l.words.key(); l.role == destination && d.attested.has(key) && !d.own.has(key) {
+			if from := d.attested.from[d.attested.slot(key)]; from != 0 {
+				origins = append(origins, d.sources[from-1].Call)
+			}
+		}
+	}
+	if len(origins) == 0 {
+		return
+	}
+	for i := range leaves {
+		if l := &leaves[i]; l.role != destination && l.role != choice && l.role != moment && !d.own.has(l.words.key()) {
+			d.fromElsewhere(l, origins)
+		}
+		if len(d.found) > 0 || d.steps <= 0 {
+			return
+		}
+	}
+}
+
+// minNumber is the number of digits from which a number is unlikely to occur in two results by chance.
+const minNumber = 5
+
+// fromElsewhere reports a number, an address or a quotation that occurs in results, but not in the given ones.
+func (d *decision) fromElsewhere(l *leaf, origins []string) {
+	for i := range l.words.len() {
+		if token := l.words.token(i); digits(token) >= minNumber && d.elsewhere(l, wordsOf(token), origins) {
+			return
+		}
+	}
+	for _, address := range addresses(l.value) {
+		if d.elsewhere(l, wordsOf(address), origins) {
+			return
+		}
+	}
+	for i := 0; i+windowSize <= l.words.len() && d.steps > 0; i++ {
+		if hits := d.sequences(&l.words, i, i+windowSize); d.apart(hits, origins) {
+			d.report(l, AcrossSources, false, &hits[0])
+			return
+		}
+	}
+}
+
+// elsewhere reports a part of an argument if it occurs in results, but not in the given ones.
+func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
+	key := w.key()
+	if key == 0 || d.own.has(key) {
+		return false
+	}
+	hits := d.occurrences(&w, true)
+	if d.attested.has(key) {
+		from := d.attested.from[d.attested.slot(key)]
+		if from == 0 || slices.Contains(origins, d.sources[from-1].Call) {
+			return false
+		}
+		if len(hits) == 0 {
+			d.report(l, AcrossSources, false, nil)
+			d.found[len(d.found)-1].Source = d.sources[from-1]
+			return true
+		}
+	}
+	if !d.apart(hits, origins) {
+		return false
+	}
+	d.report(l, AcrossSources, false, &hits[0])
+	return true
+}
+
+// apart reports whether there are occurrences, and all of them are in other results than the given ones.
+func (d *decision) apart(hits []hit, origins []string) bool {
+	return len(hits) > 0 && !slices.ContainsFunc(hits, func(h hit) bool {
+		return slices.Contains(origins, h.b.source(h.at).Call)
+	})
+}

@@ -1,0 +1,201 @@
+package flow
+
+import (
+	"bytes"
+	"slices"
+	"unicode/utf8"
+)
+
+// occurrences finds a value in the untrusted text. If regrouped is set, the value may be spelled with other separators.
+func (d *decision) occurrences(w *words, regrouped bool) []hit {
+	hits := d.sequences(w, 0, w.len())
+	if len(hits) > 0 || !regrouped || len(w.text) < 8 {
+		return hits
+	}
+	return d.regrouped(w.text)
+}
+
+// sequences finds the tokens from..to-1 of w in the untrusted text.
+func (d *decision) sequences(w *words, from, to int) (hits []hit) {
+	rare := from // a long token is usually rare
+	for i := from; i < to; i++ {
+		if len(w.token(i)) > len(w.token(rare)) {
+			rare = i
+		}
+	}
+	text := w.slice(from, to)
+next:
+	for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+		b := d.m.blocks[bi]
+		for i := from + 1; i < to; i++ {
+			if !b.mayFollow(w.hashes[i-1], w.hashes[i]) {
+				continue next
+			}
+		}
+		for p := b.head(w.hashes[rare]); p != 0 && d.steps > 0; p = b.prev[p-1] {
+			d.steps--
+			at := int(p) - 1 - (rare - from)
+			if at >= 0 && b.startsWith(at, text) {
+				if hits = append(hits, hit{b, at, at + to - from - 1}); len(hits) == maxHits {
+					return hits
+				}
+			}
+		}
+	}
+	return hits
+}
+
+// spelled contains the words that people write instead of a separator.
+var spelled = map[string]bool{"at": true, "dot": true, "punkt": true, "punto": true, "point": true, "arroba": true, "ponto": true}
+
+var spelledHashes = func() (hashes []uint32) {
+	for word := range spelled {
+		hashes = append(hashes, hashOf([]byte(word)))
+	}
+	return hashes
+}()
+
+// regrouped finds the letters and digits of a value in the untrusted text, whatever separates them.
+func (d *decision) regrouped(value []byte) (hits []hit) {
+	for n := 1; n <= min(len(value), maxPart); n++ {
+		if n < len(value) && !utf8.RuneStart(value[n]) {
+			continue
+		}
+		first := hashOf(value[:n])
+		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+			b := d.m.blocks[bi]
+			if b.head(first) == 0 || !d.continued(b, first, value[n:]) {
+				continue
+			}
+			for p := b.head(first); p != 0 && d.steps > 0; p = b.prev[p-1] {
+				d.steps--
+				if last := b.matches(int(p)-1, value); last >= 0 {
+					if hits = append(hits, hit{b, int(p) - 1, last}); len(hits) == maxHits {
+						return hits
+					}
+				}
+			}
+		}
+	}
+	return hits
+}
+
+// continued reports whether tokens that spell the rest of a value may follow a token somewhere in a block.
+func (d *decision) continued(b *block, token uint32, rest []byte) bool {
+	if len(rest) == 0 {
+		return true
+	}
+	if d.steps--; d.steps <= 0 {
+		return true
+	}
+	for _, word := range spelledHashes {
+		if word != token && b.mayFollow(token, word) && d.continued(b, word, rest) {
+			return true
+		}
+	}
+	hash := uint32(hashStart)
+	for n, c := range rest[:min(len(rest), maxPart)] {
+		hash = (hash ^ uint32(c)) * hashPrime
+		if b.mayFollow(token, hash) && d.continued(b, hash, rest[n+1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches returns the position of the token at which a value ends if it starts at the given token, or -1.
+func (b *block) matches(at int, value []byte) int {
+	for i := at; i < len(b.starts); i++ {
+		t := b.token(i)
+		if len(t) <= len(value) && string(value[:len(t)]) == string(t) {
+			if value = value[len(t):]; len(value) == 0 {
+				return i
+			}
+			continue
+		}
+		if i > at && spelled[string(t)] {
+			continue
+		}
+		return -1
+	}
+	return -1
+}
+
+// disguised reports a destination that untrusted text contains backwards or in pieces.
+func (d *decision) disguised(l *leaf) bool {
+	if len(l.words.text) < minDisguised {
+		return false
+	}
+	backwards := []rune(string(l.words.text))
+	slices.Reverse(backwards)
+	hits := d.regrouped([]byte(string(backwards)))
+	if len(hits) == 0 {
+		hits = d.pieces(l.words.text)
+	}
+	if len(hits) > 0 {
+		d.report(l, OnlyUntrusted, d.asks(&hits[0], near), &hits[0])
+	}
+	return len(hits) > 0
+}
+
+const (
+	minDisguised = 10
+	minPiece     = 3
+	nearPiece    = 60 // tokens between the pieces of a value
+)
+
+// pieces finds the pieces of a value in the untrusted text, in their order, with other words between them.
+func (d *decision) pieces(value []byte) (hits []hit) {
+	for n := minPiece; n < len(value) && n <= maxPart; n++ {
+		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+			b := d.m.blocks[bi]
+			hash := hashOf(value[:n])
+			if b.head(hash) == 0 || !d.cuttable(b, value[n:]) {
+				continue
+			}
+			for p := b.head(hash); p != 0 && d.steps > 0; p = b.prev[p-1] {
+				if d.steps--; string(b.token(int(p)-1)) != string(value[:n]) {
+					continue
+				}
+				d.steps -= minPiece
+				if last := b.inPieces(int(p), value[n:]); last >= 0 {
+					return []hit{{b, int(p) - 1, last}}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// cuttable reports whether a block may contain all pieces of a value.
+func (d *decision) cuttable(b *block, value []byte) bool {
+	if len(value) == 0 {
+		return true
+	}
+	hash := uint32(hashStart)
+	for n, c := range value[:min(len(value), maxPart)] {
+		hash = (hash ^ uint32(c)) * hashPrime
+		if piece := value[:n+1]; n+1 < min(minPiece, len(value)) || b.head(hash) == 0 || !b.has(piece, hash) {
+			continue
+		}
+		if d.steps--; d.steps <= 0 || d.cuttable(b, value[n+1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// inPieces returns the position at which the rest of a value ends if its pieces follow from a position on, or -1.
+func (b *block) inPieces(at int, rest []byte) int {
+	_, end := b.bounds(at - 1)
+	for i := at; i < min(end, at+nearPiece); i++ {
+		t := b.token(i)
+		if len(t) < min(minPiece, len(rest)) || !bytes.HasPrefix(rest, t) {
+			continue
+		}
+		if rest = rest[len(t):]; len(rest) == 0 {
+			return i
+		}
+	}
+	return -1
+}
