@@ -93,25 +93,6 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 	}
 }
 
-// labels describes the labels of an agent.
-func labels(l agent.Labels) console.Fact {
-	if l.All() {
-		return console.Fact{
-			Label: "Data flow", Values: []string{"this agent can read private data, reads untrusted content, and can send data out"},
-		}
-	}
-	var set []string
-	for _, label := range []struct {
-		set  bool
-		text string
-	}{{l.Private, "private data"}, {l.Untrusted, "untrusted content"}, {l.CanSend, "can send"}} {
-		if label.set {
-			set = append(set, label.text)
-		}
-	}
-	return console.Fact{Label: "Data flow", Values: []string{strings.Join(daemon.OrNone(set), ", ")}}
-}
-
 func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard.Rails) {
 	a := needs.agent
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
@@ -126,7 +107,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 	facts = t.fact(facts, "version", a.Version)
 	t.table("  ", t.wrapLastColumn(facts))
 	may := append(daemon.Facts(a, needs.reach), daemon.Granted(needs.grants)...)
-	t.section("What the agent may do", t.facts(append(may, labels(a.Labels()))))
+	t.section("What the agent may do", t.facts(may))
 	t.servers(needs)
 	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)

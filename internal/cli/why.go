@@ -25,6 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -55,7 +56,7 @@ func newWhy(t *terminal) *cobra.Command {
 		if c.Attributes, err = checkedAttributes(&who); err != nil {
 			return err
 		}
-		v, err := t.why(ctx, m.Remote(), c, nil)
+		v, err := t.why(ctx, m.Remote(), c, nil, nil)
 		if err != nil {
 			return err
 		}
@@ -146,13 +147,16 @@ type openQuestion struct {
 }
 
 // why determines whether a call would be allowed, without making the call. The calls in the store b count towards the
-// limits. If b is nil, why uses the store in the home, if there is one.
-func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call, b *store.Store) (*whyVerdict, error) {
+// limits. If b is nil, why uses the store in the home, if there is one. If flow is nil, another process knows the text
+// that agents have read.
+func (t *terminal) why(
+	ctx context.Context, m *manifest.Manifest, c *call.Call, b *store.Store, flow *gateway.Flow,
+) (*whyVerdict, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
 		return nil, err
 	}
-	o := gateway.Options{Name: registeredName(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
+	o := gateway.Options{Name: registeredName(h, m), Rules: gate.Rules{Policy: t.rules(h)}, Flow: flow}
 	var err error
 	if o.Operator, err = operatorGuardrails(h); err != nil {
 		return nil, err
@@ -189,7 +193,8 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call, 
 	}
 	v := &whyVerdict{Reasons: []call.Reason{}, Unknown: []openQuestion{}}
 	var reasons []call.Reason
-	v.Allowed, reasons = gateway.New(who, o).Why(ctx, c)
+	g := gateway.New(who, o)
+	v.Allowed, reasons = g.Why(ctx, c)
 	for _, r := range reasons {
 		if !r.Allowed {
 			r.Hint = cmp.Or(argumentHint(r.Code, c, tool, m.Path), r.Refusal().HintFor(m.Path))
@@ -206,6 +211,9 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call, 
 	w.listArgumentChecks(o.Name)
 	if v.Allowed {
 		v.asks = tool.Policy.HumanApproval || o.Operator.Approval.Asks(o.Name, tool)
+		if err := w.listOrigin(ctx, g, flow != nil && len(c.Arguments) > 0); err != nil {
+			return nil, err
+		}
 		w.checkNeeds()
 		w.listUntried()
 	}
@@ -214,10 +222,10 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call, 
 
 // consoleWhy returns a function that explains a call for the console.
 func (t *terminal) consoleWhy(
-	b *store.Store,
+	b *store.Store, flow *gateway.Flow,
 ) func(context.Context, *manifest.Manifest, *call.Call) (*console.Verdict, error) {
 	return func(ctx context.Context, m *manifest.Manifest, c *call.Call) (*console.Verdict, error) {
-		v, err := t.why(ctx, m.Remote(), c, b)
+		v, err := t.why(ctx, m.Remote(), c, b, flow)
 		if err != nil {
 			return nil, err
 		}
@@ -450,6 +458,31 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 			w.addRefusal(r)
 		}
 	}
+}
+
+// listOrigin says that the origin of the arguments was not checked, or that it does not matter now.
+func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, checked bool) error {
+	if checked || !g.FlowMatters(w.tool) {
+		return nil
+	}
+	until, err := g.ReadUntil(ctx, w.call.Principal)
+	if err != nil {
+		return missing("", "the store does not say whether agents have read untrusted text: %w", err)
+	}
+	known := func(detail string) {
+		w.verdict.Reasons = append(w.verdict.Reasons, call.Reason{Stage: "flow", Allowed: true, Detail: detail})
+	}
+	if w.agent.Labels().All() {
+		known(daemon.AllLabels)
+	}
+	if until.IsZero() {
+		known("the principal's agents have read no untrusted text that counts now")
+		return nil
+	}
+	w.add("flow", "to compare the arguments with the text, use the policy page of the console",
+		"the principal's agents have read untrusted text, which counts until %s; a call with a value from it can wait for "+
+			"approval", until.Local().Format("15:04"))
+	return nil
 }
 
 // listUntried lists the questions that only a real call can answer.

@@ -151,6 +151,59 @@ func (p *inflight) noteFlow(g *Gateway, v *flow.Verdict) {
 	}
 }
 
+// whyFlow explains what the origin of the arguments means for a call, as far as this process knows it: it has the text
+// that the principal's agents have read, but not the values that the session of a later call will trust. It returns nil
+// if the origin does not matter or is unknown.
+func (g *Gateway) whyFlow(p *inflight) *call.Reason {
+	if !g.traceable(p.tool) || len(p.Arguments) == 0 {
+		return nil
+	}
+	t, now := g.options.Flow.tool(p.tool), time.Now()
+	if !t.Decides() {
+		return nil
+	}
+	v := g.options.Flow.memories.Of(p.Principal, now).Preview(now).Decide(t, p.canonical, now, g.options.Operator.Flow.Strict)
+	p.verdict, p.Flow = &v, flowFacts(&v)
+	r := &call.Reason{Stage: stageFlow, Allowed: true}
+	ask, stopped := g.doubts(p)
+	switch {
+	case !v.Untrusted && !v.Strict:
+		r.Detail = "the principal's agents have read no untrusted text that counts now"
+	case stopped != nil:
+		*r = stopped.Deny(stageFlow)
+	case ask:
+		r.Detail = "a person must approve the call first, unless the session trusts the value: " +
+			strings.Join(originLines(&v), "; ")
+	default:
+		r.Detail = "no argument comes from untrusted text that the principal's agents have read"
+	}
+	return r
+}
+
+// FlowMatters reports whether the origin of arguments can stop a call to the tool, or make it wait for a person.
+func (g *Gateway) FlowMatters(t *agent.Tool) bool {
+	return g.flowMode(t) != guard.FlowOff && NewFlow().tool(t).Decides()
+}
+
+// ReadUntil returns until when text that was read counts for a principal. The time is zero if no text counts.
+func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.Time, err error) {
+	if g.store == nil {
+		return until, nil
+	}
+	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
+		return tx.Query(`SELECT until FROM flow_reads WHERE principal = $1 AND until > $2`,
+			[]any{principal, time.Now().UnixMicro()}, func(row state.Row) error {
+				var at int64
+				err := row.Scan(&at)
+				if end := time.UnixMicro(at); end.After(until) {
+					until = end
+				}
+				return err
+			})
+	})
+	return until, err
+}
+
 // doubts reports whether a person must approve the call because of the origin of its arguments. It returns a refusal if
 // the operator denies such calls.
 func (g *Gateway) doubts(p *inflight) (ask bool, stopped *call.Refusal) {

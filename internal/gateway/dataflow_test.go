@@ -340,3 +340,38 @@ func TestPolicySeesTheOrigin(t *testing.T) {
 		t.Errorf("the policy saw %+v", last)
 	}
 }
+
+// Why says where the arguments of a call come from, as far as the process knows it, and makes no call.
+func TestWhyNamesTheOrigin(t *testing.T) {
+	d := &desk{}
+	g := newOffice(open(t, statetest.Open(t)), d, NewFlow(), func(*Options) {})
+	why := func(principal string) string {
+		t.Helper()
+		c := &call.Call{Tool: "send_mail", Arguments: jsontext.Value(mailThem), Principal: principal}
+		allowed, reasons := g.Why(t.Context(), c)
+		for _, r := range reasons {
+			if r.Stage == stageFlow && allowed {
+				return r.Detail
+			}
+		}
+		return ""
+	}
+	if got := why("me"); !strings.Contains(got, "no untrusted text that counts") {
+		t.Errorf("before anything was read: %q", got)
+	}
+	if until, err := g.ReadUntil(t.Context(), "me"); err != nil || !until.IsZero() {
+		t.Errorf("before anything was read, text counts until %v, %v", until, err)
+	}
+	if err := say(t, g, "me", "1", "open_page", page); err != nil {
+		t.Fatal(err)
+	}
+	if got := why("me"); !strings.Contains(got, "a person must approve the call first") || !strings.Contains(got, "open_page") {
+		t.Errorf("after a page was read: %q", got)
+	}
+	if got := why("other"); !strings.Contains(got, "no untrusted text that counts") {
+		t.Errorf("for another principal: %q", got)
+	}
+	if until, err := g.ReadUntil(t.Context(), "me"); err != nil || until.IsZero() {
+		t.Errorf("after a page was read, text counts until %v, %v", until, err)
+	}
+}

@@ -29,6 +29,7 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 		!ask(stageResolve, resolveStage, func() string { return "the manifest declares the tool " + nameOf(p.tool) }) {
 		return false, reasons
 	}
+	flows := g.whyFlow(p)
 	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)
 	reasons = append(reasons, d.Reasons...)
 	if hidden := g.hides(p.tool, p.Call); hidden != nil {
@@ -47,6 +48,11 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	if g.store != nil && g.options.Quotas != nil && !ask(stageLimit, quotaLeft,
 		func() string { return "the quota allows another call" }) {
 		return false, reasons
+	}
+	if flows != nil {
+		if reasons = append(reasons, *flows); !flows.Allowed {
+			return false, reasons
+		}
 	}
 	if g.needsApproval(p.tool) {
 		reasons = append(reasons, call.Reason{

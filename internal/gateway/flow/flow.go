@@ -144,6 +144,9 @@ func (m *Memory) Session(key string, now time.Time) *Session {
 	return s
 }
 
+// Preview returns a session that trusts no values and is not kept.
+func (m *Memory) Preview(now time.Time) *Session { return &Session{m: m, started: now, used: now} }
+
 // Forget makes the memory strict, as if it had forgotten text at the given time. The gateway calls it if text was read
 // that the memory does not contain, for example by a process that was killed.
 func (m *Memory) Forget(at time.Time) {

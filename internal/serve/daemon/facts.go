@@ -173,7 +173,28 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 	}
 	add("Capabilities", capabilities...)
 	add("Reached by", delivery(a.Delivery)...)
+	add("Data flow", dataFlow(a.Labels()))
 	return facts
+}
+
+// AllLabels describes an agent that has all labels.
+const AllLabels = "this agent can read private data, reads untrusted content, and can send data out: the three together"
+
+// dataFlow describes the labels of an agent.
+func dataFlow(l agent.Labels) string {
+	if l.All() {
+		return AllLabels
+	}
+	var set []string
+	for _, label := range []struct {
+		set  bool
+		text string
+	}{{l.Private, "private data"}, {l.Untrusted, "untrusted content"}, {l.CanSend, "can send"}} {
+		if label.set {
+			set = append(set, label.text)
+		}
+	}
+	return strings.Join(OrNone(set), ", ")
 }
 
 // adder returns a function that appends a fact to the list. The function ignores a fact without values.
