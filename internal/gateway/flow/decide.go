@@ -244,7 +244,7 @@ func (d *decision) prose(l *leaf) {
 	if !d.tool.Network || d.own.has(l.words.key()) {
 		return
 	}
-	for _, part := range slices.Concat(addresses(l.value), accounts(&l.words)) {
+	for _, part := range slices.Concat(addresses(l.value), accounts(l.value)) {
 		w := wordsOf(part)
 		if len(w.text) < 8 || d.own.has(w.key()) {
 			continue

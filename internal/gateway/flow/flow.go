@@ -47,11 +47,13 @@ type Source struct {
 
 // Memory is the untrusted text that the agents of one principal have read.
 type Memory struct {
-	mu       sync.Mutex
-	window   time.Duration
-	blocks   []*block
-	size     int
-	view     view.View // a buffer for normal texts
+	mu     sync.Mutex
+	window time.Duration
+	blocks []*block
+	size   int
+	view   view.View // a buffer for normal texts
+	// written contains the values that agents took from untrusted text and wrote somewhere, see Session.wrote.
+	written  keySet
 	sessions map[string]*Session
 	// forgot is when text was last removed to free memory. expired is when text was last removed because of its age.
 	forgot, expired time.Time
@@ -331,6 +333,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
+	shape.distrust(&s.m.written)
 	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
 }
@@ -350,6 +353,9 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	if !s.trusts(now) {
+		if t.Effect {
+			s.wrote(t, leaves)
+		}
 		return
 	}
 	for _, l := range leaves {

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -139,6 +140,45 @@ func TestAcrossSources(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: found %+v, want %q", name, v.Findings, tt.want)
+		}
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	for text, want := range map[string]string{
+		"pay QX77 1234 5678 9012 3456, call 030 1234567": "QX77 1234 5678 9012 3456|030 1234567",
+		"GB29 NWBK 6016 1331 9268 19 before 5 May":       "GB29 NWBK 6016 1331 9268 19",
+		"DE44500105175407324931":                         "DE44500105175407324931",
+		"on 2026-03-04 at 10:00, 12 people, room 4":      "",
+		"call +49 30 1234-5678 or mail":                  "49 30 1234-5678",
+		"abcd1234567890":                                 "",
+	} {
+		if got := string(bytes.Join(accounts([]byte(text)), []byte("|"))); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A value that an agent writes from a text into a note stays untrusted when a tool returns it as a field: in another
+// session, and after the text has expired.
+func TestWrittenValues(t *testing.T) {
+	writer := NewTool(Spec{Name: "add_note", Effect: true, Schema: `{"properties":{"content":{"type":"string"}}}`})
+	m := NewMemory(DefaultWindow)
+	s := m.Session("", now)
+	s.Observe(reader, []byte(`{"path":"x"}`), resultOf("The account "+account+" belongs to the landlord."), Source{Time: now})
+	s.Made(writer, []byte(`{"content":"Landlord: `+account+`, call 030 1234567"}`), now)
+	later := now.Add(2 * DefaultWindow)
+	for result, want := range map[string]int{
+		`[{"account":"` + account + `"}]`: 1, `[{"account":"IBAN ` + account + `"}]`: 1, `[{"account":"QX00 9999 8888 7777"}]`: 0,
+	} {
+		s := m.Session(result, later)
+		s.Observe(lister, []byte(`{}`), resultOf(result), Source{Time: later})
+		pay := account
+		if want == 0 {
+			pay = "QX00 9999 8888 7777"
+		}
+		if v := s.Decide(payer, []byte(`{"iban":"`+pay+`"}`), later, false); len(v.Findings) != want {
+			t.Errorf("%s: %+v", result, v.Findings)
 		}
 	}
 }

@@ -302,42 +302,38 @@ func addresses(text []byte) (found [][]byte) {
 // maxAddresses is the number of addresses after which the search in a text ends.
 const maxAddresses = 100
 
-// maxAccounts is the maximum number of account numbers that are searched in a text.
-const maxAccounts = 20
+// The limits of the search for account numbers in a text.
+const (
+	maxAccounts = 20
+	maxAccount  = 36 // with spaces
+)
 
-// accounts returns the parts of a text that look like the number of an account or a phone: groups of digits, or a
+// accounts returns the parts of a text that look like the number of an account or a phone: digits in groups, or a
 // country code with a checksum and groups behind it.
-func accounts(w *words) (found [][]byte) {
-	for i := 0; i < w.len() && len(found) < maxAccounts; i++ {
-		first := w.token(i)
-		iban := len(first) >= 4 && first[0] > '9' && first[1] > '9' && digits(first[2:4]) == 2
-		if !iban && digits(first) < len(first) {
+func accounts(text []byte) (found [][]byte) {
+	for i := 0; i < len(text) && len(found) < maxAccounts; i++ {
+		if folded[text[i]] == 0 || i > 0 && folded[text[i-1]] != 0 {
 			continue
 		}
-		end, size := i+1, len(first)
-		for end < w.len() && size < 36 {
-			t := w.token(end)
-			if digits(t) < len(t) && (!iban || digits(t) == 0 && len(t) != 4) {
+		rest := text[i:min(len(text), i+maxAccount)]
+		n, isIBAN := 0, len(rest) > 4 && folded[rest[1]] != 0 && digits(rest[:2]) == 0 && digits(rest[2:4]) == 2
+		for at := 0; at < len(rest); at++ { // n is the end of the last group with a digit
+			c := rest[at]
+			word := folded[c] != 0
+			letters := isIBAN && word && at > 5 && rest[at-1] == ' ' && digits(rest[at:min(len(rest), at+4)]) == 0
+			if word && !isIBAN && (c < '0' || c > '9') || letters || !word && c != ' ' && (isIBAN || c != '-') {
 				break
 			}
-			size += len(t)
-			end++
+			if '0' <= c && c <= '9' {
+				n = at + 1
+			}
 		}
-		if size >= 8 && !isDate(w, i, end) {
-			found = append(found, w.slice(i, end))
+		if part := rest[:n]; n >= 8 && !dateForm.Match(part) {
+			found = append(found, part)
+			i += n - 1
 		}
-		i = end - 1
 	}
 	return found
-}
-
-// isDate reports whether tokens start with a date.
-func isDate(w *words, from, to int) bool {
-	if to-from < 3 {
-		return false
-	}
-	a, b, c := len(w.token(from)), len(w.token(from+1)), len(w.token(from+2))
-	return b <= 2 && (a == 4 && c <= 2 || a <= 2 && c == 4)
 }
 
 // digits returns the number of ASCII digits in a token.

@@ -17,8 +17,9 @@ import (
 
 // shape is a result, split into fields and running text.
 type shape struct {
-	atoms []uint64
-	texts [][]byte
+	atoms  []uint64 // the keys of the fields
+	values [][]byte // the fields
+	texts  [][]byte
 }
 
 // The limits of a field. Everything longer is running text.
@@ -113,8 +114,9 @@ func (s *splitter) free() {
 		return
 	}
 	clear(s.texts)
+	clear(s.values)
 	clear(s.names)
-	s.atoms, s.texts, s.buffer = s.atoms[:0], s.texts[:0], s.buffer[:0]
+	s.atoms, s.values, s.texts, s.buffer = s.atoms[:0], s.values[:0], s.texts[:0], s.buffer[:0]
 	splitters.Put(s)
 }
 
@@ -256,7 +258,7 @@ func (s *splitter) leaf(value []byte, inText bool) {
 		s.texts = append(s.texts, value)
 		return
 	}
-	s.atoms = append(s.atoms, keyOf(value, &s.view))
+	s.atoms, s.values = append(s.atoms, keyOf(value, &s.view)), append(s.values, value)
 }
 
 // isAtom reports whether a value is one line of a few words.

@@ -1,0 +1,60 @@
+package flow
+
+import "slices"
+
+// maxWritten is the maximum size of Memory.written in bytes.
+const maxWritten = 1 << 20
+
+// wrote records the addresses and numbers that a call with an effect takes from untrusted text into free text, such as a
+// note, a file or a memory. A tool can later return them as fields, in any session and after the text has expired. They
+// are still no values of the user.
+func (s *Session) wrote(t *Tool, leaves []leaf) {
+	d := &decision{Session: s, tool: t, steps: maxSteps}
+	for i := range leaves {
+		l := &leaves[i]
+		if l.role != prose && l.role != code && l.role != other || s.own.has(l.words.key()) {
+			continue
+		}
+		for _, part := range valuesIn(l.value, &l.words) {
+			w := wordsOf(part)
+			key := w.key()
+			if s.own.has(key) || s.attested.has(key) || len(d.occurrences(&w, true)) == 0 {
+				continue
+			}
+			if s.m.written.size() > maxWritten {
+				s.m.written, s.m.forgot = keySet{}, s.used
+			}
+			s.m.written.add(key, 0)
+		}
+	}
+}
+
+// valuesIn returns the addresses, the account numbers and the long numbers in a text.
+func valuesIn(text []byte, w *words) [][]byte {
+	parts := slices.Concat(addresses(text), accounts(text))
+	for i := range w.len() {
+		if token := w.token(i); digits(token) >= minNumber {
+			parts = append(parts, token)
+		}
+	}
+	return parts
+}
+
+// distrust turns the fields of a result that contain a written value into running text.
+func (s *splitter) distrust(written *keySet) {
+	if written.n == 0 {
+		return
+	}
+	kept := s.atoms[:0]
+	for i, key := range s.atoms {
+		w := wordsOf(s.values[i])
+		if written.has(key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
+			return written.has(keyOf(part, &s.view))
+		}) {
+			s.texts = append(s.texts, s.values[i])
+			continue
+		}
+		kept = append(kept, key)
+	}
+	s.atoms = kept
+}
