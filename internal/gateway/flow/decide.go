@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -180,12 +181,18 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case len(hits) > 0 && strong && !d.tool.readsOnly():
+	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
 	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
 	}
+}
+
+// isName reports whether a destination is a plain name, such as a person or a channel. A service finds it among what the
+// user has, so a text that only mentions the name sends nothing elsewhere.
+func isName(l *leaf) bool {
+	return l.role == destination && digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }
 
 // meant reports whether a verb near a short number refers to the number. In English, the text must also name an
@@ -258,6 +265,9 @@ func (d *decision) prose(l *leaf) {
 		}
 	}
 	n := l.words.len()
+	if len(l.words.text)-digits(l.words.text) <= 2 && dateForm.Match(l.value) {
+		return // too common to be traced
+	}
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(&l.words, 0, n)
 		for i := range hits {

@@ -183,10 +183,15 @@ func (s *Session) strict(now time.Time) bool {
 	return !m.forgot.IsZero() && m.forgot.After(now.Add(-m.window)) || m.expired.After(s.started)
 }
 
-// read adds running text to the memory.
+// read adds running texts to the memory. Texts that are not separated by nil belong together, such as the fields of one
+// mail.
 func (m *Memory) read(src Source, texts [][]byte) {
+	begins := true
 	for _, text := range texts {
-		m.add(src, text)
+		if len(text) > 0 {
+			m.add(&src, text, begins)
+		}
+		begins = len(text) == 0
 	}
 	if cap(m.view.Text) > maxKept {
 		m.view = view.View{}
@@ -197,15 +202,14 @@ func (m *Memory) read(src Source, texts [][]byte) {
 // maxKept is the size up to which buffers are kept for the next result.
 const maxKept = 1 << 20
 
-// add adds a text, and the texts that it contains in base64 or hexadecimal form.
-func (m *Memory) add(src Source, text []byte) {
-	if len(text) == 0 {
-		return
-	}
+// add adds a text, which may begin or continue the text of an object, and the texts that it contains in base64 or hexadecimal form.
+func (m *Memory) add(src *Source, text []byte, begins bool) {
 	l := lexer{text: normal(text, &m.view)}
 	b := m.current(len(l.text))
 	m.size -= b.size()
-	b.from(src)
+	if begins || len(b.sources) == 0 {
+		b.from(src)
+	}
 	long := false
 	for {
 		space := b.free()
@@ -229,7 +233,7 @@ func (m *Memory) add(src Source, text []byte) {
 	m.size += b.size()
 	if long {
 		for _, hidden := range decoded(text) {
-			m.add(src, hidden)
+			m.add(src, hidden, true)
 		}
 	}
 }
@@ -265,7 +269,7 @@ func (s *Session) trust(set *keySet, from uint16, keys ...uint64) {
 // any other result, a field can describe the author of the text.
 func (s *Session) attest(src Source, shape *shape) {
 	from := uint16(0)
-	if len(shape.texts) > 0 && len(shape.atoms) > 0 {
+	if len(shape.atoms) > 0 && shape.hasText() {
 		if len(s.sources) < maxSources {
 			s.sources = append(s.sources, src)
 		}

@@ -19,7 +19,7 @@ import (
 type shape struct {
 	atoms  []uint64 // the keys of the fields
 	values [][]byte // the fields
-	texts  [][]byte
+	texts  [][]byte // nil separates the objects of a list
 }
 
 // The limits of a field. Everything longer is running text.
@@ -62,8 +62,11 @@ func split(result []byte, opaque bool) *splitter {
 	if structured != nil {
 		s.json(structured, false, 0)
 	}
-	rawjson.Elements(content, func(item jsontext.Value) { s.content(item) })
-	if len(s.texts) == 0 && len(s.atoms) == 0 {
+	rawjson.Elements(content, func(item jsontext.Value) {
+		s.texts = append(s.texts, nil)
+		s.content(item)
+	})
+	if !s.hasText() && len(s.atoms) == 0 {
 		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
 	}
 	return s
@@ -84,6 +87,11 @@ func distrusted(meta jsontext.Value) bool {
 		}
 	}
 	return string(rawjson.Lookup(meta, "untrusted")) == "true"
+}
+
+// hasText reports whether a result has running text.
+func (s *shape) hasText() bool {
+	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
 // dropEchoes removes the texts that repeat an argument of the call. Such text comes from the caller.
@@ -193,6 +201,9 @@ func (s *splitter) json(value []byte, inText bool, depth int) {
 	case '[':
 		w := rawjson.Walk(value)
 		for v, ok := w.Element(); ok; v, ok = w.Element() {
+			if v[0] == '{' {
+				s.texts = append(s.texts, nil)
+			}
 			s.json(v, inText, depth+1)
 		}
 	case '"':
@@ -244,6 +255,9 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 		}
 	default:
 		for _, c := range n.Content {
+			if c.Kind == yaml.MappingNode {
+				s.texts = append(s.texts, nil)
+			}
 			if !s.yaml(name, c, depth+1) {
 				return false
 			}

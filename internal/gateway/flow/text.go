@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"math/bits"
+	"sort"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -33,14 +34,15 @@ type block struct {
 	pairs   []uint64 // a Bloom filter of each two adjacent tokens; the length is a power of two
 	last    uint32   // the hash of the last token
 	sources []span
+	origins int // the number of calls in sources
 	// deleting contains the position of each token that can start a verb that means to delete, once for each token.
 	deleting []uint16
 }
 
-// span is the source of the tokens from the position first to the next span.
+// span is one text: the tokens from the position first to the next span.
 type span struct {
 	first int
-	Source
+	*Source
 }
 
 // newBlock returns a block for a text of at most the given size.
@@ -54,34 +56,29 @@ func newBlock(size int) *block {
 }
 
 func (b *block) size() int {
-	return cap(b.text) + 2*(cap(b.starts)+cap(b.prev)+len(b.heads)+cap(b.deleting)) + 8*len(b.pairs) + 200*cap(b.sources)
+	return cap(b.text) + 2*(cap(b.starts)+cap(b.prev)+len(b.heads)+cap(b.deleting)) + 8*len(b.pairs) + 16*cap(b.sources) + 200*b.origins
 }
 
 func (b *block) time() time.Time { return b.sources[len(b.sources)-1].Time }
 
 // source returns the source of the token at a position.
 func (b *block) source(at int) Source {
-	found := b.sources[0].Source
-	for _, s := range b.sources {
-		if s.first > at {
-			break
-		}
-		found = s.Source
-	}
-	return found
+	return *b.sources[b.spanAt(at)].Source
+}
+
+// spanAt returns the index of the span that contains a position.
+func (b *block) spanAt(at int) int {
+	return max(0, sort.Search(len(b.sources), func(i int) bool { return b.sources[i].first > at })-1)
 }
 
 // bounds returns where the text around a position begins and ends: the position of its first token, and the position
 // after its last token.
 func (b *block) bounds(at int) (first, end int) {
-	end = len(b.starts)
-	for _, s := range b.sources {
-		if s.first > at {
-			return first, s.first
-		}
-		first = s.first
+	i := b.spanAt(at)
+	if i+1 < len(b.sources) {
+		return b.sources[i].first, b.sources[i+1].first
 	}
-	return first, end
+	return b.sources[i].first, len(b.starts)
 }
 
 func (b *block) token(at int) []byte {
@@ -106,11 +103,12 @@ func (b *block) free() []byte {
 	return b.text[len(b.text):cap(b.text)]
 }
 
-// from begins the text of a source.
-func (b *block) from(src Source) {
+// from begins a text of a source.
+func (b *block) from(src *Source) {
 	if n := len(b.sources); n == 0 || b.sources[n-1].Source != src {
-		b.sources = append(b.sources, span{len(b.starts), src})
+		b.origins++
 	}
+	b.sources = append(b.sources, span{len(b.starts), src})
 }
 
 // add adds a token of n bytes that was written to the beginning of free.

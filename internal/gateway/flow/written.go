@@ -51,7 +51,7 @@ func (s *splitter) distrust(written *keySet) {
 		if written.has(key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
 			return written.has(keyOf(part, &s.view))
 		}) {
-			s.texts = append(s.texts, s.values[i])
+			s.texts = append(s.texts, nil, s.values[i])
 			continue
 		}
 		kept = append(kept, key)
