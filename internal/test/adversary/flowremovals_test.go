@@ -23,5 +23,8 @@ func init() {
 		{"P370", "internal/gateway/flow/flow.go", `range decoded(text) {`, `range decoded(nil) {`, "./internal/gateway/flow", "TestDecide"},
 		{"P370", "internal/gateway/flow/decide.go", `	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):`, `	case false:`, "./internal/gateway/flow", "TestDecide"},
 		{"P371", "internal/gateway/flow/decide.go", `if len(d.found) == 0 && t.Network {`, `if false {`, "./internal/gateway/flow", "TestAcrossSources"},
+		{"P372", "internal/gateway/flow/flow.go", `			s.wrote(t, leaves)`, `			_ = leaves`, "./internal/gateway/flow", "TestWrittenValues"},
+		{"P372", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written)`, `	_ = s.m.written`, "./internal/gateway/flow", "TestWrittenValues"},
+		{"P373", "internal/gateway/flow/decide.go", `if d.asks(&hits[i], reach) && (strong`, `if !isName(l) && d.asks(&hits[i], reach) && (strong`, "./internal/gateway/flow", "TestNames"},
 	}...)
 }
