@@ -37,6 +37,24 @@ var names = []name{
 	{"putty-user-key", (*scan).startPutty},
 	{"private-mac:", (*scan).endPutty},
 	{"private-hash:", (*scan).endPutty},
+	{"kennwort", (*scan).tryPassword},
+	{"contraseña", (*scan).tryPassword},
+	{"senha", (*scan).tryPassword},
+	{"rootpw", (*scan).tryPassword},
+	{"identified by", (*scan).tryPassword},
+	{"securestring", (*scan).trySecret},
+	{"@tcp(", (*scan).tryDSN},
+	{"@unix(", (*scan).tryDSN},
+	{"docker login", (*scan).startCommand},
+	{"sshpass", (*scan).startCommand},
+	{"mysql", (*scan).startCommand},
+	{"redis-cli", (*scan).startCommand},
+	{"ldapsearch", (*scan).startCommand},
+	{"snmp-server", (*scan).startCommand},
+	{" -p", (*scan).tryFlag},
+	{" -a", (*scan).tryFlag},
+	{" -w", (*scan).tryFlag},
+	{" community", (*scan).tryFlag},
 	{"curl", (*scan).startCurl},
 	{" -u", (*scan).tryUser},
 	{"--user", (*scan).tryUser},
@@ -53,6 +71,10 @@ type context struct {
 	curl   int // the last command curl
 	kind   int // the last line "kind: Secret" of a Kubernetes manifest
 	data   int // the last line "data:"
+	// flag is the option of the last command whose value is a password, and command the end of this command's name.
+	flag    string
+	command int
+	prose   int // the end of the last text that was searched for a sentence with a password
 }
 
 // The classes of characters in names and values.
@@ -63,6 +85,7 @@ var (
 	operators = bytesOf("=:>|?,")
 	quotes    = bytesOf("\"'`")
 	blanks    = bytesOf(" \t\r\n")
+	openers   = bytesOf(" \t\r\n([")
 
 	everyByte  = bytesOf("").not()
 	solid      = everyByte.without(" \t\r\n\"'`\\")
@@ -72,6 +95,8 @@ var (
 	noDouble   = line.without("\"")
 	noSingle   = line.without("'")
 	noBacktick = line.without("`")
+
+	stringPrefixes = bytesOf("bBrRuUfFL@") // of strings in programming languages, as in b"…"
 )
 
 // These are the numbers of the classes. The engine adds these classes first, in this order.
@@ -90,7 +115,8 @@ type assignment struct {
 	name       []byte
 	start, end int
 	quoted     bool
-	spaced     bool // spaced is set if only a space separates the name and the value
+	spaced     bool // only a space, or the slash of a path, separates the name and the value
+	directive  bool // the name and the value are a line of their own
 }
 
 // maxName is how many bytes of a name are read on each side of a word.
@@ -108,6 +134,9 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	for at < len(text) && at-from < 3 && closers[text[at]] {
 		at++
 	}
+	for at > nameEnd && at < len(text) && at-from < 24 && text[at-1] == ' ' && text[at] == ' ' { // a column of a table
+		at++
+	}
 	if at == len(text) {
 		return a, false
 	}
@@ -121,6 +150,14 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		at = s.afterOperator(text, at)
 	case at > from && blanks[text[at-1]]:
 		a.spaced = true
+	case at > from+1 && quotes[text[at-1]] && blanks[text[at-2]]:
+		at--
+		a.spaced = true
+	case text[at] == '/' && at == nameEnd && start > 0 && text[start-1] == '/':
+		at++
+		a.spaced = true
+	case text[at] == '(' && at+1 < len(text) && quotes[text[at+1]] && isSetter(text, start, nameEnd):
+		at++
 	default:
 		return a, false
 	}
@@ -128,6 +165,9 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		return a, false
 	}
 	s.context.bare = 0
+	if stringPrefixes[text[at]] && at+1 < len(text) && quotes[text[at+1]] {
+		at++
+	}
 	if quotes[text[at]] {
 		quote := text[at]
 		for n := 0; n < 3 && at < len(text) && text[at] == quote; n++ {
@@ -170,6 +210,7 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		first--
 	}
 	a.name = text[first:nameEnd]
+	a.directive = a.spaced && isDirective(text, first, a)
 	// A placeholder of ambit, such as [secret:…], contains words that are not names.
 	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
 }
@@ -203,7 +244,7 @@ func (s *scan) afterOperator(text []byte, at int) int {
 	for n := 0; n < 4 && at < len(text) && (operators[text[at]] || n == 0); n++ {
 		at++
 	}
-	for n := 0; n < 12 && at < len(text) && (blanks[text[at]] || text[at] == '(' || text[at] == '['); n++ {
+	for n := 0; n < 12 && at < len(text) && (openers[text[at]] || text[at] == '*' && n < 2); n++ {
 		at++
 	}
 	if comma && (at == len(text) || !quotes[text[at]]) {
@@ -257,13 +298,24 @@ func valueMember(text []byte, nameEnd int, at *int) bool {
 		*at = i
 		return true
 	}
-	for n := 0; i < len(text) && n < 16 && (blanks[text[i]] || closers[text[i]] || text[i] == ',' || text[i] == '-'); n++ {
-		i++
+	i = skipMember(text, i)
+	if foldHasPrefix(text[i:], "type") { // {"key": "token", "type": "string", "value": "…"}
+		for n := 0; i < len(text) && n < maxName && text[i] != ',' && text[i] != '\n'; n++ {
+			i++
+		}
+		i = skipMember(text, i)
 	}
-	if i+6 >= len(text) || !foldHasPrefix(text[i:], "value") {
+	switch {
+	case foldHasPrefix(text[i:], "value"):
+		i += len("value")
+	case foldHasPrefix(text[i:], "default"):
+		i += len("default")
+	default:
 		return false
 	}
-	i += len("value")
+	if i+1 >= len(text) || alnum[text[i]] {
+		return false
+	}
 	for n := 0; n < 4 && i < len(text) && (closers[text[i]] || text[i] == '=' || text[i] == ':'); n++ {
 		i++
 	}
@@ -273,6 +325,16 @@ func valueMember(text []byte, nameEnd int, at *int) bool {
 	*at = i
 	return true
 }
+
+// skipMember returns the offset of the next name in an object.
+func skipMember(text []byte, at int) int {
+	for n := 0; at < len(text) && n < 24 && (blanks[text[at]] || closers[text[at]] || memberSigns[text[at]]); n++ {
+		at++
+	}
+	return at
+}
+
+var memberSigns = bytesOf(",-:{")
 
 func foldHasPrefix(text []byte, prefix string) bool {
 	if len(text) < len(prefix) {
@@ -298,14 +360,19 @@ const rankName = 1 << 20
 func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	a, ok := s.assignmentAt(text, start, end)
 	if !ok {
-		return dst
+		return s.tryProse(text, start, end, dst)
 	}
 	value := text[a.start:a.end]
 	q := measure(value)
-	if a.spaced && (!s.isOption(text, a) || value[0] == '-' || isFileName(value)) || !s.judge(isPasswordName, a.name) {
+	switch {
+	case !passwordName(a.name), string(a.name) == "PASS" && text[a.start-1] != '=': // the result of a test
 		return dst
+	case !a.spaced:
+	case a.quoted && q.digits > 0, s.isOption(text, a) && value[0] != '-' && !isFileName(value):
+	case !a.directive || !q.password(a.quoted) || isFileName(value):
+		return s.tryProse(text, start, end, dst)
 	}
-	if !q.password(a.quoted || a.spaced) || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
+	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), rulePassword, rankName, dst)
@@ -338,10 +405,13 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	q := measure(value)
 	good := q.token(12) || a.quoted && !q.wordy() && q.password(true)
 	if a.spaced {
-		good = q.clear() || s.isOption(text, a) && good
+		good = q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
 	}
-	if !good || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
+	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || ignoredName(a.name) {
 		return dst
+	}
+	if isUUID(value) && bytes.HasSuffix(a.name, []byte("redentials")) {
+		return dst // a reference to the credentials
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
 }
@@ -375,13 +445,29 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !q.token(10) {
 		return dst
 	}
-	if a.spaced && !q.clear() && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || s.judge(isIgnoredName, a.name) {
+	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || isLabel(value) ||
+		ignoredName(a.name) || isPublicKey(value) {
 		return dst
 	}
-	if !token && !s.judge(isSecretKey, a.name) && !q.strong() {
+	if !secretKey(a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
+}
+
+// isMember reports whether a value belongs to a member of a JSON object. The keys of an API's objects are names of other
+// objects, unless the name of the member says more.
+func isMember(text []byte, at int, a assignment) bool {
+	for n := 0; at > 0 && n < maxName && nameClass[text[at-1]]; n++ {
+		at--
+	}
+	return a.quoted && at > 0 && text[at-1] == '"' && bytes.IndexByte(text[at:a.start], ':') > 0
+}
+
+// isPublicKey reports whether a value is the public key of an SSH key pair.
+func isPublicKey(value []byte) bool {
+	return bytes.HasPrefix(value, []byte("AAAAB3Nza")) || bytes.HasPrefix(value, []byte("AAAAC3Nza")) ||
+		bytes.HasPrefix(value, []byte("AAAAE2Vj"))
 }
 
 // isBasic reports whether a value is a user name and a password in base64.

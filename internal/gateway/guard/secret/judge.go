@@ -16,17 +16,21 @@ func passwordName(name []byte) bool {
 	switch last {
 	case "pwd":
 		return string(name) != "PWD" && string(name) != "OLDPWD" // the working directory
-	case "pass":
+	case "pass", "passe", "by":
 		return true
 	}
 	return passwords().Contains(squeeze(buffer[:0], name))
 }
 
-var passwords = wordSet("passw", "passphrase", "passcode", "passkey", "userpwd", "dbpwd")
+var passwords = wordSet("passw", "passphrase", "passcode", "passkey", "userpwd", "dbpwd", "requirepass", "rootpw", "kennwort",
+	"contrase", "senha", "identified", "motdepasse")
 
 // ignoredName reports whether the value of a name is usually not secret: the name of a file, an identifier, a hash.
 func ignoredName(name []byte) bool {
 	var buffer [2*maxName + maxWord]byte
+	if bytes.IndexByte(name, ' ') >= 0 {
+		return false // IDENTIFIED BY
+	}
 	return ignoredEnds[string(lastWord(buffer[:0], name))] || ignoredWords().Contains(squeeze(buffer[:0], name))
 }
 
@@ -59,7 +63,7 @@ var ignoredEnds = func() map[string]bool {
 		"id", "ids", "name", "names", "type", "url", "uri", "path", "file", "filename", "length", "len", "size", "count", "hash",
 		"digest", "checksum", "sum", "field", "label", "ref", "arn", "version", "policy", "expires", "expiry", "ttl",
 		"format", "prefix", "suffix", "index", "hint", "endpoint", "host", "algorithm", "alg", "author", "authors", "by", "at",
-		"used", "date", "time",
+		"used", "date", "time", "eight", "tag", "reference", "namespace", "scopes", "available",
 	} {
 		out[w] = true
 	}
@@ -70,7 +74,7 @@ var ignoredWords = wordSet(
 	"public", "pubkey", "primary", "foreign", "partition", "cache", "idempot", "sort", "range", "fingerprint", "integrity",
 	"csrf", "xsrf", "nonce", "tokenizer", "nextpage", "nexttoken", "requesttoken", "synctoken", "changetoken", "resumetoken",
 	"actiontoken", "pagetoken", "pagekey", "cursor", "continuation", "keyboard", "keypress", "keycode", "keyframe",
-	"monkey", "secretsmanager", "keyword", "lookup",
+	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "insightstoken", "mediatoken", "changekey", "channeltoken",
 )
 
 // secretKey reports whether a name is the name of a secret key.
@@ -85,8 +89,8 @@ func secretKey(name []byte) bool {
 var secretKeys = wordSet(
 	"apikey", "accesskey", "authkey", "privatekey", "signingkey", "encryptionkey", "masterkey", "accountkey", "sharedkey",
 	"servicekey", "appkey", "subscriptionkey", "storagekey", "licensekey", "sshkey", "sessionkey", "secretkey",
-	"hostkey", "functionskey", "clientkey", "adminkey", "apimkey", "saskey", "linkingkey", "integrationkey", "userkey",
-	"writekey", "projectkey", "apitoken", "authorization", "userauth", "basicauth", "authtoken", "xauth", "oauth",
+	"hostkey", "functionskey", "clientkey", "adminkey", "apimkey", "saskey", "linkingkey", "integrationkey",
+	"writekey", "apitoken", "authorization", "userauth", "basicauth", "authtoken", "xauth", "oauth",
 	"secret", "token", "password", "credential", "devicekey", "presharedkey", "deploykey", "restkey",
 )
 
@@ -110,23 +114,102 @@ func isCode(text []byte, a assignment) bool {
 		return true
 	}
 	value := text[a.start:a.end]
+	if isNumber(value) {
+		return true
+	}
 	if c := value[0]; c == '$' || c == '%' && len(value) > 1 && !hexes[value[1]] || c == '&' || c == '*' || c == '!' || c == '#' || c == '@' {
 		return true
 	}
-	if isTypeName(text, a) {
+	if words := bytes.TrimRight(value, "0123456789"); isTypeName(words) &&
+		(len(words) == len(value) || a.start > 1 && text[a.start-2] == ':' && a.end < len(text) && text[a.end] == ';') {
 		return true
 	}
 	// A chain of names, such as e.password or process.env.TOKEN2.
-	dot := bytes.IndexByte(value, '.')
-	return dot > 0 && dot < len(value)-1 && measure(value).wordy()
+	return isChain(value) && measure(value).wordy()
 }
 
-// isCodeText reports whether a value in quotes is the name of a constant, the path of a resource, or the text between two
-// strings.
+// isNumber reports whether a value is a hexadecimal number of at most 64 bits, such as -0x3f879678.
+func isNumber(value []byte) bool {
+	value = bytes.TrimPrefix(value, []byte{'-'})
+	return bytes.HasPrefix(value, []byte("0x")) && len(value) <= len("0x")+16
+}
+
+// isChain reports whether a value consists of at least two names that are separated by dots.
+func isChain(value []byte) bool {
+	names, first := 1, true
+	for _, c := range value {
+		switch digit := '0' <= c && c <= '9'; {
+		case c == '.' && !first:
+			names++
+			first = true
+		case alnum[c] && !(digit && first) || c == '_' || c == '$':
+			first = false
+		default:
+			return false
+		}
+	}
+	return names > 1 && !first
+}
+
+// isDottedName reports whether a value is the name of a class or module in at least two others, such as
+// auth.hashers.PBKDF2PasswordHasher.
+func isDottedName(value []byte) bool {
+	return bytes.Count(value, []byte{'.'}) > 1 && isChain(value) && measure(value).wordy()
+}
+
+// isColor reports whether a value is a color, such as #5195CE.
+func isColor(value []byte) bool {
+	return value[0] == '#' && (len(value) == 4 || len(value) == 7 || len(value) == 9) && measure(value[1:]).hex == len(value)-1
+}
+
+// isLabel reports whether a value is the name of a thing: words and short numbers, and perhaps a random suffix, such as
+// default-token-x7k2p.
+func isLabel(value []byte) bool {
+	parts, digits, start := 0, 0, 0
+	for i, c := range value {
+		switch {
+		case c == '-' || c == '_' || c == '.':
+			if i == start || i-start > maxLabel || digits > 2 {
+				return false
+			}
+			parts, digits, start = parts+1, 0, i+1
+		case '0' <= c && c <= '9':
+			digits++
+		case c < 'a' || 'z' < c:
+			return false
+		}
+	}
+	q := measure(value)
+	return parts > 0 && len(value)-start <= maxSuffix && 2*q.common > q.pairs && q.digits <= maxSuffix
+}
+
+// maxLabel is the maximum length of a word in a label, and maxSuffix of its last part.
+const (
+	maxLabel  = 16
+	maxSuffix = 7
+)
+
+// isDefault reports whether a password is the documented one of a program: the same as the name of the user.
+func isDefault(user, password []byte) bool {
+	return bytes.EqualFold(user, password) || string(password) == "tiger" // of Oracle's samples
+}
+
+// isUUID reports whether a value is a UUID.
+func isUUID(value []byte) bool {
+	return len(value) == len(uuidForm) && value[8] == '-' && value[13] == '-' && value[18] == '-' && value[23] == '-' &&
+		measure(value).hex == len(uuidForm)-4
+}
+
+const uuidForm = "00000000-0000-0000-0000-000000000000"
+
+// isCodeText reports whether a value in quotes is the name of a constant, of a class or of a color, the path of a
+// resource, a call, or the text between two strings.
 func isCodeText(value []byte) bool {
 	q := measure(value)
 	switch {
-	case value[0] == ')' || value[0] == ',':
+	case value[0] == ')' || value[0] == ',' || isColor(value) || isDottedName(value):
+		return true
+	case bytes.IndexByte(value, '(') == q.lower && q.lower > 0: // a call, such as rgba(0,0,0,0.5)
 		return true
 	case value[0] == '/':
 		return q.digits <= 2 && q.upper <= 4 && q.other >= 2
@@ -134,13 +217,9 @@ func isCodeText(value []byte) bool {
 	return q.lower == 0 && q.digits <= 2 && q.upper > 4 && bytes.Count(value, []byte("_")) == q.other && q.other > 0
 }
 
-// isTypeName reports whether a value is the name of a type, as in "password?: StringMaxLen256;".
-func isTypeName(text []byte, a assignment) bool {
-	if a.start < 2 || text[a.start-2] != ':' || a.end == len(text) || text[a.end] != ';' {
-		return false
-	}
-	value, words := text[a.start:a.end], 0
-	value = bytes.TrimRight(value, "0123456789")
+// isTypeName reports whether a value is the name of a type in capitalized words, such as BadPassphrase.
+func isTypeName(value []byte) bool {
+	words := 0
 	for i, c := range value {
 		upper := 'A' <= c && c <= 'Z'
 		if i == 0 && !upper || !upper && (c < 'a' || c > 'z') {
@@ -150,12 +229,12 @@ func isTypeName(text []byte, a assignment) bool {
 			words++
 		}
 	}
-	return words > 1 && words < len(value)/2
+	return words > 1 && 3*words <= len(value)
 }
 
 // isPlaceholder reports whether a value is an example or a placeholder that people write in place of a secret.
 func isPlaceholder(value []byte) bool {
-	if len(value) == 0 || isTime(value) {
+	if len(value) == 0 || isTime(value) || bytes.HasSuffix(value, ellipsis) {
 		return true
 	}
 	switch value[0] {
@@ -169,6 +248,15 @@ func isPlaceholder(value []byte) bool {
 		return true
 	}
 	return placeholders().Contains(value[:min(len(value), sample)])
+}
+
+var ellipsis = []byte("...") // the rest of the value is left out
+
+// isMixed reports whether a value without digits mixes capital and small letters, as random passwords do, or has one of
+// the signs that only passwords have.
+func isMixed(value []byte, q quality) bool {
+	return q.size >= 10 && q.size <= 64 && q.blanks == 0 && q.upper > 1 && q.lower > 1 && q.distinct >= 8 && !q.wordy() &&
+		(q.other == 0 && q.digits == 0 && 2*q.common < q.pairs || bytes.ContainsAny(value, "!#^~"))
 }
 
 // isTime reports whether a value begins with a date, as in 2026-03-01T10:00:00Z.

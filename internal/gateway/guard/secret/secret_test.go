@@ -213,12 +213,28 @@ func TestNames(t *testing.T) {
 		"curl --user \"me:" + pass + "\" x", "curl --user 'me:" + pass + "' x", "Bearer " + strong + ".", "APP_KEY=base64:" + strong,
 		"token: `" + strong + "`", "Set-Cookie: sid=" + strong + "; Path=/", "password=" + pass + ":" + strong, "app.token := " + strong,
 		"kind: Secret\nmetadata:\n  name: x\ndata:\n  a: aHVudGVyMng" + "hOQ==\n",
+		"tool --secret \"" + strong + "\"", "CREATE USER a WITH PASSWORD '" + pass + "';", "ALTER USER a IDENTIFIED BY '" + pass + "'",
+		"user.setPassword(\"" + pass + "\")", "SET PASSWORD = PASSWORD('" + pass + "')", "app.secret_key = b\"" + strong + "\"",
+		`{"key": "token", "type": "string", "value": "` + strong + `"}`, `{"db_password": {"value": "` + pass + `"}}`,
+		"variable \"db_password\" {\n  default = \"" + pass + "\"\n}", "ENV API_SECRET \"" + strong + "\"\n", "requirepass " + pass + "\n",
+		"Key         Value\npassword    " + pass + "\n", "**Password:** `" + pass + "`", "the password of the database is " + pass + ", ok?",
+		"A password was generated for the user root@host: " + pass, "contraseña: " + pass, "https://host.test/token/" + strong + "/x",
+		"API key=" + hexKey, "DB_PASSWORD=garden.Sun-99", "db := open(\"root:" + pass + "@tcp(host:3306)/x\")", "mysql -u root -p" + pass + " shop",
+		"docker login -u ci -p " + strong + " host.test", "redis-cli -a " + strong, "sshpass -p '" + pass + "' ssh a@host.test",
+		"https://eth-mainnet.g.alchemy.com/v2/" + strong + "aB3dE6gH", "otpauth-migration://offline?data=" + strong + strong + "%3D",
 	} {
 		if len(scan(t, text)) == 0 {
 			t.Errorf("nothing is found in %q", text)
 		}
 	}
 	for _, text := range []string{
+		"--- PASS: TestWrite2/Zk3vT9wQx1 (0.00s)", `"key": "QXDkhSlVht1FKMD49vvU"`, `{"userKey":"b54e7cb9-8f1d-4d3a-a6c1-7e43b1ff3a0d"}`,
+		`"hashed_token": "1da0eb8f5517500a144c3c362d702d6c066d612a"`, "except BadPassphraseError:", "'PASSWORD': MissingPassPhrase,",
+		"PASSWORD_HASHERS = ['app.contrib.hashers.PBKDF2PasswordHasher']", `{"reset-password": "#5195CE"}`, `token = "rgba(255,231,130,0.4)"`,
+		`info{secret="default-token-x7k2p"} 1`, "SSL_KEY_CREDENTIALS: service1_sslkey_creds", `"identitytoken": "9cbaf023786cd7..."`,
+		"key: ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDACh1rt2DXfV3hk6fsz", "postgres://postgres:postgres@localhost/x", "credentials: b54e7cb9-8f1d-4d3a-a6c1-7e43b1ff3a0d",
+		"the value that is passed to Make is 0xD5828281", "the password of this account is required", "\tIOCTOKEN                 = -0x3f879678\n", "tokensMu    sync.RWMutex\n",
+		"mkdir -p build/Zk3vT9wQ", "node_modules/token/index.js",
 		"key=3f786850e387550fdab836ed7e6dc881de23001b", "idempotency_key: 123e4567-e89b-12d3-a456-426614174000",
 		"golang.org/x/oauth2 v0.35.0 h1:Mv2mzuHuZuY2+bkyWXIHMfhNdJAdwW3FuWeCPYN5GVQ=", "this.password=e.password;",
 		`"password": "string"`, "password: ${DB_PASSWORD}", "token_url: https://host.test/oauth2/v2/token",

@@ -85,7 +85,8 @@ func (s *scan) tryURL(text []byte, _, end int, dst []Match) []Match {
 		}
 		return dst
 	}
-	if value := user[colon+1:]; len(value) < 3 || isPlaceholder(value) || foldHasPrefix(text[to+1:], "example") {
+	value := user[colon+1:]
+	if len(value) < 3 || isPlaceholder(value) || foldHasPrefix(text[to+1:], "example") || isDefault(user[:colon], value) {
 		return dst
 	}
 	return s.found(text, end+colon+1, to, "url-password", rankName, dst)
@@ -154,8 +155,12 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 		password = text[to+1 : s.runEnd(text, k, to+1, len(text))]
 		to += 1 + len(password)
 	}
-	if len(password) < 3 && len(user) < 8 || len(password) > 0 && isPlaceholder(password) || isPlaceholder(user) && (len(password) == 0 || bytes.HasPrefix(user, []byte{'<'})) {
+	if len(password) < 3 && len(user) < 8 || len(password) > 0 && isPlaceholder(password) ||
+		isPlaceholder(user) && (len(password) == 0 || user[0] == '<' || user[0] == '[') {
 		return dst
+	}
+	if len(password) >= 3 {
+		at = to - len(password)
 	}
 	return s.found(text, at, to, "curl-auth-user", rankName, dst)
 }
