@@ -119,8 +119,11 @@ func (s *search) phoneAt(a int) int {
 	if start > 0 {
 		before = text[start-1]
 	}
-	if plus && (wordByte(before) || before == '.' || before == '+') {
-		return 0 // a plus sign inside a version such as 1.0.0+20240506, or inside a sum
+	if plus && (wordByte(before) || before == '.' || before == '+' || before == ')' || before == ']') {
+		return 0 // a version such as 1.0.0+20240506, or a sum
+	}
+	if before == '.' && (start < 2 || !letter(text[start-2])) || text[a] == '0' && a+1 < len(text) && text[a+1] == '.' {
+		return 0 // a decimal fraction
 	}
 	if !plus {
 		if end := s.american(a, start, before); end > 0 {
@@ -257,8 +260,9 @@ func (s *search) american(a, start int, before byte) int {
 		end+1 < len(text) && separator(text[end]) && digit(text[end+1])) {
 		return 0
 	}
-	if !open && between == ' ' && start > 1 && before == ' ' && digit(text[start-2]) {
-		return 0 // the number is part of a list of numbers
+	if !open && between == ' ' && (start > 1 && before == ' ' && digit(text[start-2]) ||
+		s.proofBefore(start) < 0 && !s.inRegion(start, end, 1)) {
+		return 0 // three numbers
 	}
 	return end
 }
@@ -266,6 +270,10 @@ func (s *search) american(a, start int, before byte) int {
 // dialedFromAbroad reports whether a number begins with 00 and a country code, as in 0044 20 7946 0958.
 func (s *search) dialedFromAbroad(d *dialed, a, size int) bool {
 	first := s.skipDigits(a) - a
+	end := d.ends[size-1]
+	if end+1 < len(s.text) && separator(s.text[end]) && digit(s.text[end+1]) || s.text[a+first] == '/' {
+		return false // a list of numbers, or the number of a document
+	}
 	return first >= 3 && first <= 5 && d.digits[0] == '0' && d.digits[1] == '0' && d.digits[first] != '0' &&
 		phoneLengths[number(d.digits[2:first])]>>(size-first)&1 == 1
 }
@@ -279,6 +287,19 @@ func (s *search) national(start, end, size int) bool {
 	for i, r := range regionNames {
 		if phoneLengths[r.code]>>(size-1)&1 == 1 && s.has(start, regionLabels[i]) {
 			return true
+		}
+	}
+	return false
+}
+
+// inRegion reports whether the name of the country with a calling code is near a number.
+func (s *search) inRegion(start, end, code int) bool {
+	if !s.anyNear(start, end) {
+		return false
+	}
+	for i, r := range regionNames {
+		if r.code == code {
+			return s.has(start, regionLabels[i])
 		}
 	}
 	return false
