@@ -214,11 +214,11 @@ var harmless = []struct {
 		return fmt.Sprintf("cpu,host=a usage=%s.%s,ctx=%si %d", digits(r, 2), digits(r, 14), digits(r, 11), moment(r).UnixNano())
 	}},
 	{"columns", func(r *rand.Rand) string {
-		return "row " + digits(r, 3) + " " + digits(r, 3) + " " + digits(r, 4) + "\n00" + digits(r, 2) + " " + digits(r, 4) + " " + digits(r, 4) + " " +
+		return "row " + digits(r, 3) + " " + digits(r, 3) + " " + digits(r, 4) + "\n00" + digits(r, 2) + " " + digits(r, 4) + " " + digits(r, 4) + " " + digits(r, 4) + " " +
 			digits(r, 4)
 	}},
 	{"constants", func(r *rand.Rand) string {
-		return "h=r+(o^e[2])+" + digits(r, 10) + "&g(i)+" + digits(r, 11) + ", foot: 0." + digits(r, 10) + " indian, M.0048 563.24 267.44"
+		return "h=r+(o^e[2])+" + digits(r, 10) + "&g(i)+" + digits(r, 11) + ", foot: 0." + digits(r, 10) + " indian, M .0048 563.24 267.44"
 	}},
 	{"base64 beside a wallet", func(r *rand.Rand) string {
 		return "wallet h1:jdWPYTVW3xRLrWPugEBEK3UY2ZEsg3UU" + digits(r, 3) + "nc5E+M+I= passport office room " + digits(r, 6)
