@@ -31,11 +31,22 @@ func Defaults() []Pattern {
 		freedoms = `(?:jail-?broken|unrestricted|unfiltered|uncensored)\b`
 		limits   = `(?:restriction|limitation|rule|filter|guideline|polic(?:y|ie)|ethic)s?\b`
 	)
+	// The text above is what the model was told, unless the sentence goes on, as in "all files above 10 MB".
+	const above = `above(?:\s{0,2}(?:[^\w\s]|\z)|` + gap + `(?:and|but|text|word|starting|beginning|verbatim|exactly|this)\b)`
 	add("override_instructions", drop, upTo("4")+earlier, upTo("3")+orders)
+	add("override_instructions", drop, upTo("3")+orders, withGaps(`you (?:were|have been) (?:given|told)\b`))
+	add("override_instructions", drop, upTo("1")+`your`, upTo("1")+`(?:safety|security|ethical|content)`,
+		`(?:guideline|rule|instruction|polic(?:y|ie)|filter|protocol)s?\b`)
+	for _, not := range []string{drop, `do(?:n\W?t|` + gap + `not)` + gap + `(?:follow|obey)`} {
+		add("override_instructions", not, `(?:what`+gap+`)?the`, `user(?:['’]?s)?`,
+			`(?:asked|said|wants|wrote|requests?|instructions?|orders?|questions?)\b`)
+	}
+	add("override_instructions", `your`, upTo("1")+`(?:instructions|directives|guidelines)`,
+		withGaps(`(?:have changed|have been (?:changed|replaced|updated|cancelled|revoked)|are (?:outdated|void|cancelled|no longer valid))\b`))
 	add("override_instructions", drop, `(?:all|any|every|everything)`,
 		upTo("3")+`(?:instructions?|directives?|guidelines?|prompts?|programming|restrictions)\b`)
 	add("override_instructions", drop, `(?:everything|all|what)`,
-		upTo("4")+`(?:before|above|previously|(?:were|was|been)`+gap+`told|so`+gap+`far)\b`)
+		upTo("4")+`(?:before|`+above+`|previously|(?:were|was|been)`+gap+`told|so`+gap+`far)\b`)
 
 	const prompts = `(?:(?:your|system|hidden|secret|initial|original|pre)` + gap +
 		`(?:prompt|pre-?prompt)s?|(?:system|initial|original|hidden|secret|internal|developer)` + gap +
@@ -44,11 +55,15 @@ func Defaults() []Pattern {
 		`(?:reveal|show|print|repeat|output|display|disclose|leak|expose|dump|recite)`,
 		`tell (?:me|us)`, `give (?:me|us)`, `what (?:is|are|was|were)`,
 	} {
-		add("reveal_prompt", withGaps(verb), upTo("2")+`(?:your|the|its|this|all)`, upTo("3")+prompts)
+		whose := `(?:your|the|its|this|all)`
+		if verb[:4] == "what" {
+			whose = `your` // "what is the system prompt" is a common question
+		}
+		add("reveal_prompt", withGaps(verb), upTo("2")+whose, upTo("3")+prompts)
 		out[len(out)-1].Unless = `(?:\b(?:never|not|cannot)|n['’]t)\s+(?:ever\s+)?\z` // "never reveal your system prompt"
 	}
 	add("reveal_prompt", `(?:repeat|print|output|write)`,
-		upTo("4")+`(?:words|text|everything|sentences|content|instructions)`, `(?:above|before`+gap+`this)\b`)
+		upTo("4")+`(?:words|text|everything|sentences|content|instructions)`, `(?:`+above+`|before`+gap+`this\b)`)
 
 	for _, begin := range []string{
 		`you are now`, `from now on you`, `act as`, `role-?play as`, `behave (?:as|like)`,
@@ -69,7 +84,7 @@ func Defaults() []Pattern {
 	tokens(`\[/?INST\]`, 40)
 	tokens(`<</?SYS>>`, 40)
 	tokens(`</?system[_-]?(?:prompt|message|instructions?|override)>`, 60)
-	tokens(`\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\]`, 60)
+	tokens(`\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\](?:[^(]|\z)`, 60)
 	tokens(`###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60)
 
 	// A system prompt often lists facts that the agent must keep from the user. These patterns match only an order to hide
@@ -86,7 +101,11 @@ func Defaults() []Pattern {
 			`are` + gap + `doing|were` + gap + `(?:told|asked)|have` + gap + `(?:done|been|sent|made|received|read))\b`
 		end = `\s{0,2}(?:[.!]|\z)`
 	)
-	for _, not := range []string{`do(?:n\W?t|` + gap + `not)`, `never`, `avoid`, `refrain` + gap + `from`} {
+	for _, not := range []string{
+		`do(?:n\W?t|` + gap + `not)`, `never`, `avoid`, `refrain` + gap + `from`, `(?:must|should)` + gap + `not`,
+	} {
+		add("hidden_orders", not, upTo("2")+mention, withGaps(`(?:that )?you `)+
+			`(?:first|read|sent|called|copied|had|need(?:ed)?)\b`)
 		add("hidden_orders", not, upTo("2")+`(?:`+
 			tell+gap+user+`(?:`+gap+`(?:anything`+gap+`)?(?:about|of)`+gap+did+`\b|`+gap+youDid+`|`+end+`)|`+
 			mention+gap+`(?:`+did+`(?:`+gap+deeds+`)?|`+youDid+gap+upTo("3")+`)`+gap+`to`+gap+user+`)`)
