@@ -74,6 +74,7 @@ type context struct {
 	// flag is the option of the last command whose value is a password, and command the end of this command's name.
 	flag    string
 	command int
+	table   int // the end of the last table with a column of credentials
 	prose   int // the end of the last text that was searched for a sentence with a password
 }
 
@@ -358,6 +359,7 @@ const (
 const rankName = 1 << 20
 
 func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
+	dst = s.tryTable(text, start, end, dst)
 	a, ok := s.assignmentAt(text, start, end)
 	if !ok {
 		return s.tryProse(text, start, end, dst)
@@ -397,6 +399,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if start > 0 && (text[start-1] == '[' || text[start-1] == ':') && end < len(text) && text[end] == ':' {
 		return dst // a placeholder, or a part of an ARN
 	}
+	dst = s.tryTable(text, start, end, dst)
 	a, ok := s.assignmentAt(text, start, end)
 	if !ok {
 		return dst
@@ -426,6 +429,7 @@ func (s *scan) tryKey(text []byte, start, end int, dst []Match) []Match {
 
 // tryStrong handles keys and tokens. Many keys are not secret, so a key counts only if its name marks it as secret.
 func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) []Match {
+	dst = s.tryTable(text, start, end, dst)
 	a, ok := s.assignmentAt(text, start, end)
 	if !ok {
 		return dst

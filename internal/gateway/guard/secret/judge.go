@@ -179,8 +179,8 @@ func isLabel(value []byte) bool {
 			return false
 		}
 	}
-	q := measure(value)
-	return parts > 0 && len(value)-start <= maxSuffix && 2*q.common > q.pairs && q.digits <= maxSuffix
+	words := measure(value[:start])
+	return parts > 0 && len(value)-start <= maxSuffix && 2*words.common > words.pairs
 }
 
 // maxLabel is the maximum length of a word in a label, and maxSuffix of its last part.

@@ -1,0 +1,161 @@
+package secret
+
+import "bytes"
+
+// A table names its columns in the first line: a file of comma-separated values, or a table of Markdown. The name of a
+// column of credentials is not beside its values, so the values are read row by row.
+
+// The limits of a table: the length of the line with the names, of a row, and the number of columns.
+const (
+	maxHeader  = 512
+	maxRow     = 4 << 10
+	maxColumns = 64
+)
+
+var (
+	columnSigns = bytesOf(",;|\t")
+	cellSpace   = bytesOf(" \"'`*\r")
+)
+
+// column says how the values of a column are judged.
+type column uint8
+
+const (
+	plain column = iota
+	aPassword
+	aKey
+)
+
+const ruleColumn = "table-column"
+
+// tryTable handles the table whose first line has the word text[start:end]. Each line is read only once, and only rows
+// with the same number of columns belong to a table. Other names in the rows have values of their own.
+func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
+	if start < s.context.table {
+		return dst
+	}
+	after := s.runEnd(text, className, end, len(text))
+	for n := 0; n < 4 && after < len(text) && cellSpace[text[after]]; n++ {
+		after++
+	}
+	if after-end > maxName || after < len(text) && !columnSigns[text[after]] && text[after] != '\n' {
+		return dst
+	}
+	head := start
+	for head > 0 && text[head-1] != '\n' && start-head < maxHeader {
+		head--
+	}
+	tail := lineEnd(text, after, maxHeader)
+	s.context.table = tail
+	s.effort += 8
+	sign := byte('\n')
+	if i := bytes.IndexAny(text[head:tail], ",;|\t"); i >= 0 {
+		sign = text[head+i]
+	}
+	if tail == len(text) || text[tail] != '\n' || head > 0 && (text[head-1] != '\n' || continues(text[:head-1], sign)) {
+		return dst
+	}
+	var columns [maxColumns]column
+	count, found := readHeader(text[head:tail], sign, &columns)
+	if !found || count < 2 {
+		return dst
+	}
+	for at := tail + 1; at < len(text); at++ {
+		cell, n, quoted, line := at, 0, false, at
+		from := len(dst)
+		limit := min(len(text), at+maxRow)
+		for ; at <= limit; at++ {
+			end := at == limit || text[at] == '\n'
+			if !end && text[at] == '"' {
+				quoted = !quoted
+			}
+			if !end && (text[at] != sign || quoted) {
+				continue
+			}
+			if n < count {
+				dst = s.tryCell(text, cell, at, columns[n], dst)
+			}
+			cell = at + 1
+			if n++; end {
+				break
+			}
+		}
+		if n != count || at == line {
+			return dst[:from]
+		}
+		s.context.table = at
+	}
+	return dst
+}
+
+// lineEnd returns the end of the line at an offset. It does not look further than limit bytes.
+func lineEnd(text []byte, at, limit int) int {
+	if i := bytes.IndexByte(text[at:min(len(text), at+limit)], '\n'); i >= 0 {
+		return at + i
+	}
+	return len(text)
+}
+
+// continues reports whether the last line of a text belongs to a table.
+func continues(text []byte, sign byte) bool {
+	last := text[max(0, len(text)-maxHeader):]
+	return bytes.IndexByte(last[bytes.LastIndexByte(last, '\n')+1:], sign) >= 0
+}
+
+// readHeader reads the names of columns. It returns their number, and whether there are credentials in a column.
+func readHeader(text []byte, sign byte, columns *[maxColumns]column) (count int, found bool) {
+	for cell := range bytes.SplitSeq(text, []byte{sign}) {
+		name := bytes.Trim(cell, " \"'`*\r")
+		edge := sign == '|' && len(name) == 0
+		if count == maxColumns || !edge && !isHeading(name) {
+			return 0, false
+		}
+		switch {
+		case edge || ignoredName(bytes.ReplaceAll(name, []byte{' '}, []byte{'_'})):
+		case passwordName(name):
+			columns[count], found = aPassword, true
+		case secretKey(name):
+			columns[count], found = aKey, true
+		}
+		count++
+	}
+	return count, found
+}
+
+// isHeading reports whether a text can be the name of a column: a few words that begin with a letter.
+func isHeading(name []byte) bool {
+	if len(name) == 0 || len(name) > maxName || !alnum[name[0]] || name[0] <= '9' {
+		return false
+	}
+	for _, c := range name {
+		if !nameClass[c] && c != ' ' && c != '/' && c != ':' {
+			return false
+		}
+	}
+	return true
+}
+
+// tryCell handles the value in a cell.
+func (s *scan) tryCell(text []byte, from, to int, kind column, dst []Match) []Match {
+	if kind == plain {
+		return dst
+	}
+	for from < to && cellSpace[text[from]] {
+		from++
+	}
+	for from < to && cellSpace[text[to-1]] {
+		to--
+	}
+	value := text[from:to]
+	q := measure(value)
+	good := q.token(16) && !isUUID(value)
+	if kind == aPassword {
+		good = q.password(true) && q.digits < q.size && q.digits > 0
+	}
+	if !good || isPlaceholder(value) || isLabel(value) || isNumber(value) {
+		return dst
+	}
+	s.effort += 16
+	s.copies.add(ruleColumn, value, false)
+	return append(dst, Match{ruleColumn, from, to, rankName})
+}
