@@ -197,6 +197,9 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		for n := 0; n < 3 && a.end < len(text) && a.end > a.start && text[a.end] == '='; n++ {
 			a.end++
 		}
+		if bytes.HasSuffix(text[a.start:a.end], ellipsis) {
+			return a, false
+		}
 		for a.end > a.start && (text[a.end-1] == '.' || text[a.end-1] == '!' || text[a.end-1] == '?') {
 			a.end--
 		}

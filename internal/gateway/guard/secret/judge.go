@@ -64,6 +64,7 @@ var ignoredEnds = func() map[string]bool {
 		"digest", "checksum", "sum", "field", "label", "ref", "arn", "version", "policy", "expires", "expiry", "ttl",
 		"format", "prefix", "suffix", "index", "hint", "endpoint", "host", "algorithm", "alg", "author", "authors", "by", "at",
 		"used", "date", "time", "eight", "tag", "reference", "namespace", "scopes", "available",
+		"oauth2",
 	} {
 		out[w] = true
 	}
@@ -234,7 +235,7 @@ func isTypeName(value []byte) bool {
 
 // isPlaceholder reports whether a value is an example or a placeholder that people write in place of a secret.
 func isPlaceholder(value []byte) bool {
-	if len(value) == 0 || isTime(value) || bytes.HasSuffix(value, ellipsis) {
+	if len(value) == 0 || isTime(value) || isVersion(value) || bytes.HasSuffix(value, ellipsis) {
 		return true
 	}
 	switch value[0] {
@@ -257,6 +258,12 @@ var ellipsis = []byte("...") // the rest of the value is left out
 func isMixed(value []byte, q quality) bool {
 	return q.size >= 10 && q.size <= 64 && q.blanks == 0 && q.upper > 1 && q.lower > 1 && q.distinct >= 8 && !q.wordy() &&
 		(q.other == 0 && q.digits == 0 && 2*q.common < q.pairs || bytes.ContainsAny(value, "!#^~"))
+}
+
+// isVersion reports whether a value is a version, such as v1.13.26.
+func isVersion(value []byte) bool {
+	numbers := bytes.TrimLeft(value, "v")
+	return bytes.Count(numbers, []byte{'.'}) == 2 && len(numbers) < 12 && len(bytes.Trim(numbers, "0123456789.")) == 0
 }
 
 // isTime reports whether a value begins with a date, as in 2026-03-01T10:00:00Z.

@@ -240,6 +240,8 @@ func TestNames(t *testing.T) {
 		"key: ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDACh1rt2DXfV3hk6fsz", "postgres://postgres:postgres@localhost/x", "credentials: b54e7cb9-8f1d-4d3a-a6c1-7e43b1ff3a0d",
 		"the value that is passed to Make is 0xD5828281", "the password of this account is required", "\tIOCTOKEN                 = -0x3f879678\n", "tokensMu    sync.RWMutex\n",
 		"import (\n\ta,\n\tpassword,\n\thunter2x9,\n)", "name,password,type\na,0,int32\nb,12,string8\n", "name,key\na,Zk3vT9wQx1Lm7RbN2cYd\n",
+		"s3://access_key:secret_access_key@region/bucket", "Cookie: app.token=eyJhbGciOiJIUzI1Ni...", `sdk/credentials="v1.13.26"`,
+		"bump(golang.org/x/oauth2): a6bd8cefa1811bd24b86f8902872e4e8225f74c4", "kind: Secret\ndata:\n  token: $plugin.myplugin.token\n",
 		"mkdir -p build/Zk3vT9wQ", "node_modules/token/index.js",
 		"key=3f786850e387550fdab836ed7e6dc881de23001b", "idempotency_key: 123e4567-e89b-12d3-a456-426614174000",
 		"golang.org/x/oauth2 v0.35.0 h1:Mv2mzuHuZuY2+bkyWXIHMfhNdJAdwW3FuWeCPYN5GVQ=", "this.password=e.password;",

@@ -57,7 +57,8 @@ func (s *scan) tryCookie(text []byte, _, end int, dst []Match) []Match {
 			to++
 		}
 		s.context.judged = to + 1
-		if q := measure(text[nameEnd+1 : to]); to-nameEnd > 16 && q.token(16) && to > s.covered {
+		value := text[nameEnd+1 : to]
+		if to-nameEnd > 16 && measure(value).token(16) && !isPlaceholder(value) && to > s.covered {
 			dst = s.found(text, nameEnd+1, to, "cookie", rankName, dst)
 		}
 		at = to
@@ -86,7 +87,8 @@ func (s *scan) tryURL(text []byte, _, end int, dst []Match) []Match {
 		return dst
 	}
 	value := user[colon+1:]
-	if len(value) < 3 || isPlaceholder(value) || foldHasPrefix(text[to+1:], "example") || isDefault(user[:colon], value) {
+	if len(value) < 3 || isPlaceholder(value) || isLabel(value) ||
+		foldHasPrefix(text[to+1:], "example") || isDefault(user[:colon], value) {
 		return dst
 	}
 	return s.found(text, end+colon+1, to, "url-password", rankName, dst)
@@ -216,7 +218,7 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		if to-at < 10 {
 			break
 		}
-		if to > s.covered {
+		if to > s.covered && !isPlaceholder(text[at:to]) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
 		}
 		for at = to; at < len(text) && (quotes[text[at]] || text[at] == ' '); at++ {

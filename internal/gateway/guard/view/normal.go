@@ -46,6 +46,12 @@ var lookalikes = sync.OnceValue(func() map[rune]string {
 		}
 	}
 	out['⓿'] = "0"
+	// The digits of all scripts are digits, even if one of them looks like a letter.
+	for _, block := range unicode.Nd.R16[1:] {
+		for r := block.Lo; r <= block.Hi; r++ {
+			out[rune(r)] = string(rune('0' + (r-block.Lo)%10))
+		}
+	}
 	return out
 })
 
