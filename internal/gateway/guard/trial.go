@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
@@ -46,9 +47,13 @@ var phrases = map[string]string{
 func Try(ctx context.Context, rails Rails, text []byte, result bool) ([]Trial, error) {
 	var all []Trial
 	for _, f := range Scan(text) {
-		t := Trial{f, Pass, "it has the form of a credential; the tool gets it, and the journal shows a placeholder"}
+		why := "it has the form of a credential"
+		if strings.HasPrefix(f.Rule, "generic-") || f.Rule == "table-column" {
+			why = "its name, such as password or api_key, says that it is a credential"
+		}
+		t := Trial{f, Pass, why + "; the tool gets it, and the journal shows a placeholder"}
 		if result {
-			t.Action, t.Why = Masked, "it has the form of a credential"
+			t.Action, t.Why = Masked, why
 			if rails.OnLeak == agent.LeakBlock {
 				t.Action = Withhold
 			}

@@ -42,7 +42,8 @@ func Defaults() []Pattern {
 			`(?:asked|said|wants|wrote|requests?|instructions?|orders?|questions?)\b`)
 	}
 	add("override_instructions", `your`, upTo("1")+`(?:instructions|directives|guidelines)`,
-		withGaps(`(?:have changed|have been (?:changed|replaced|updated|cancelled|revoked)|are (?:outdated|void|cancelled|no longer valid))\b`))
+		withGaps(`(?:have changed|have been (?:changed|replaced|updated|cancelled|revoked)|`+
+			`are (?:outdated|void|cancelled|no longer valid))\b`))
 	add("override_instructions", drop, `(?:all|any|every|everything)`,
 		upTo("3")+`(?:instructions?|directives?|guidelines?|prompts?|programming|restrictions)\b`)
 	add("override_instructions", drop, `(?:everything|all|what)`,

@@ -139,7 +139,8 @@ func (s *search) numberAt(i int) int {
 	if b-a > maxToken {
 		return b
 	}
-	if s.wallet && b-a >= 14 && (a == 0 || text[a-1] != '/') && !inBase64(text, b) && (isWallet(text[a:b]) || s.walletNear(a, b)) {
+	if s.wallet && b-a >= 14 && (a == 0 || text[a-1] != '/') && !inBase64(text, b) &&
+		(isWallet(text[a:b]) || s.walletNear(a, b)) {
 		return s.found(Wallet, a, b)
 	}
 	if s.ip && b-a <= 3 {
@@ -418,7 +419,8 @@ func (s *search) isPassport(a, b int) bool {
 			digits++
 		}
 	}
-	return digits >= 4 && b-a-digits <= 4 && (b-a > 6 || digits < 6) && (a == 0 || s.text[a-1] != '.') && s.near(a, b, passportLabels) &&
+	return digits >= 4 && b-a-digits <= 4 && (b-a > 6 || digits < 6) && (a == 0 || s.text[a-1] != '.') &&
+		s.near(a, b, passportLabels) &&
 		!(digits == b-a && isTime(s.text[a:b]))
 }
 
@@ -426,7 +428,8 @@ var walletLabels = newLabels("wallet, crypto, solana, monero, ethereum, bitcoin,
 
 // inBase64 reports whether the word that ends at offset end continues with a character of base64.
 func inBase64(text []byte, end int) bool {
-	return end < len(text) && (text[end] == '+' || text[end] == '=' || text[end] == '/' && end+1 < len(text) && alnum(text[end+1]))
+	return end < len(text) &&
+		(text[end] == '+' || text[end] == '=' || text[end] == '/' && end+1 < len(text) && alnum(text[end+1]))
 }
 
 // walletNear reports whether text[a:b] may be a wallet address without a checksum. A word such as "wallet" must be

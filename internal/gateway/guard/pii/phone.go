@@ -120,7 +120,7 @@ func (s *search) phoneAt(a int) int {
 		before = text[start-1]
 	}
 	if plus && (wordByte(before) || before == '.' || before == '+' || before == ')' || before == ']') {
-		return 0 // a version such as 1.0.0+20240506, or a sum
+		return 0 // a plus sign inside a version such as 1.0.0+20240506, or inside a sum
 	}
 	if before == '.' && (start < 2 || !letter(text[start-2])) || text[a] == '0' && a+1 < len(text) && text[a+1] == '.' {
 		return 0 // a decimal fraction

@@ -166,6 +166,12 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		return a, false
 	}
 	s.context.bare = 0
+	if a.spaced && foldHasPrefix(text[at:], "is ") { // "the API key is …"
+		at += len("is ")
+	}
+	if at >= len(text) {
+		return a, false
+	}
 	if stringPrefixes[text[at]] && at+1 < len(text) && quotes[text[at+1]] {
 		at++
 	}
@@ -377,7 +383,8 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	case !a.directive || !q.password(a.quoted) || isFileName(value):
 		return s.tryProse(text, start, end, dst)
 	}
-	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a) || isPlaceholder(value) ||
+		ignoredName(a.name) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), rulePassword, rankName, dst)
@@ -411,7 +418,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	q := measure(value)
 	good := q.token(12) || a.quoted && !q.wordy() && q.password(true)
 	if a.spaced {
-		good = q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
+		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
 	}
 	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || ignoredName(a.name) {
 		return dst
@@ -446,14 +453,14 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if len(value) < 10 {
 		return dst
 	}
-	if basic && isBasic(value) {
+	if (basic || string(a.name) == "auth") && isBasic(value) {
 		return s.found(text, a.start, a.end, "authorization-header", rankName, dst)
 	}
 	if !q.token(10) {
 		return dst
 	}
-	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || isLabel(value) ||
-		ignoredName(a.name) || isPublicKey(value) {
+	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
+		isLabel(value) || ignoredName(a.name) || isPublicKey(value) {
 		return dst
 	}
 	if !secretKey(a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {

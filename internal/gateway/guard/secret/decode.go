@@ -215,7 +215,8 @@ func keyEnd(text []byte, start int) int {
 	if close < 0 {
 		return 0
 	}
-	if title := head[:close]; !foldHasSuffix(title, "private key") && !foldHasSuffix(title, "private key block") {
+	if title := head[:close]; !foldHasSuffix(title, "private key") && !foldHasSuffix(title, "private key block") &&
+		!foldHasSuffix(title, "static key v1") { // of OpenVPN
 		return 0
 	}
 	body := start + len("-----BEGIN") + close + len("-----")

@@ -75,7 +75,7 @@ var ignoredWords = wordSet(
 	"public", "pubkey", "primary", "foreign", "partition", "cache", "idempot", "sort", "range", "fingerprint", "integrity",
 	"csrf", "xsrf", "nonce", "tokenizer", "nextpage", "nexttoken", "requesttoken", "synctoken", "changetoken", "resumetoken",
 	"actiontoken", "pagetoken", "pagekey", "cursor", "continuation", "keyboard", "keypress", "keycode", "keyframe",
-	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "insightstoken", "mediatoken", "changekey", "channeltoken",
+	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "versiontoken", "insightstoken", "mediatoken", "changekey", "channeltoken",
 )
 
 // secretKey reports whether a name is the name of a secret key.
@@ -125,8 +125,28 @@ func isCode(text []byte, a assignment) bool {
 		(len(words) == len(value) || a.start > 1 && text[a.start-2] == ':' && a.end < len(text) && text[a.end] == ';') {
 		return true
 	}
+	if isLongName(value) {
+		return true
+	}
 	// A chain of names, such as e.password or process.env.TOKEN2.
-	return isChain(value) && measure(value).wordy()
+	q := measure(value)
+	return isChain(value, false) && (q.wordy() || q.digits < 3 && len(value) < sample)
+}
+
+// isLongName reports whether a value is a name of many capitalized words, such as Schema$GoogleApiV2PasswordPolicy.
+func isLongName(value []byte) bool {
+	words, digits := 0, 0
+	for _, c := range value {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			words++
+		case '0' <= c && c <= '9':
+			digits++
+		case (c < 'a' || 'z' < c) && c != '$' && c != '_':
+			return false
+		}
+	}
+	return words > 2 && digits < 3 && len(value) >= 24 && 4*words <= len(value)
 }
 
 // isNumber reports whether a value is a hexadecimal number of at most 64 bits, such as -0x3f879678.
@@ -135,15 +155,16 @@ func isNumber(value []byte) bool {
 	return bytes.HasPrefix(value, []byte("0x")) && len(value) <= len("0x")+16
 }
 
-// isChain reports whether a value consists of at least two names that are separated by dots.
-func isChain(value []byte) bool {
+// isChain reports whether a value consists of at least two names that are separated by dots. If numbers is set, the
+// parts after the first can be numbers.
+func isChain(value []byte, numbers bool) bool {
 	names, first := 1, true
 	for _, c := range value {
 		switch digit := '0' <= c && c <= '9'; {
 		case c == '.' && !first:
 			names++
 			first = true
-		case alnum[c] && !(digit && first) || c == '_' || c == '$':
+		case alnum[c] && !(digit && first && !(numbers && names > 1)) || c == '_' || c == '$':
 			first = false
 		default:
 			return false
@@ -155,7 +176,8 @@ func isChain(value []byte) bool {
 // isDottedName reports whether a value is the name of a class or module in at least two others, such as
 // auth.hashers.PBKDF2PasswordHasher.
 func isDottedName(value []byte) bool {
-	return bytes.Count(value, []byte{'.'}) > 1 && isChain(value) && measure(value).wordy()
+	dots := bytes.Count(value, []byte{'.'})
+	return dots > 1 && isChain(value, dots > 2) && measure(value).wordy()
 }
 
 // isColor reports whether a value is a color, such as #5195CE.
@@ -208,9 +230,11 @@ const uuidForm = "00000000-0000-0000-0000-000000000000"
 func isCodeText(value []byte) bool {
 	q := measure(value)
 	switch {
-	case value[0] == ')' || value[0] == ',' || isColor(value) || isDottedName(value):
+	case value[0] == ')' || value[0] == ',' || bytes.Contains(value, []byte(`:"`)) || isColor(value) || isDottedName(value):
 		return true
 	case bytes.IndexByte(value, '(') == q.lower && q.lower > 0: // a call, such as rgba(0,0,0,0.5)
+		return true
+	case bytes.Count(value, []byte{'/'}) > 1 && q.digits <= 2 && q.wordy(): // the path of a package
 		return true
 	case value[0] == '/':
 		return q.digits <= 2 && q.upper <= 4 && q.other >= 2

@@ -61,7 +61,8 @@ const maxProse = 64
 // text[start:end].
 func (s *scan) tryProse(text []byte, start, end int, dst []Match) []Match {
 	end = s.runEnd(text, className, end, len(text))
-	if end < s.context.prose || end >= len(text) || text[end] != ' ' || end-start > maxName || !passwordName(text[start:end]) {
+	if end < s.context.prose || end >= len(text) || text[end] != ' ' || end-start > maxName ||
+		!passwordName(text[start:end]) {
 		return dst
 	}
 	limit := min(len(text), end+maxProse)

@@ -457,7 +457,7 @@ func looksRandom(value []byte, prefixed bool) bool {
 	if words && prefixed && q.size < 24 && q.upper >= 6 && q.lower >= 4 {
 		words = false // no word has so many capitals, and few random letters can look like words
 	}
-	return q.distinct >= min(6, q.read/2) && !words && !isPlaceholder(value)
+	return q.distinct >= min(6, q.read/2) && !words && !isPlaceholder(value) && (prefixed || !isTypeName(value))
 }
 
 var alnum = bytesOf("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")

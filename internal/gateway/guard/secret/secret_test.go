@@ -224,12 +224,19 @@ func TestNames(t *testing.T) {
 		"Key         Value\npassword    " + pass + "\n", "**Password:** `" + pass + "`", "the password of the database is " + pass + ", ok?",
 		"A password was generated for the user root@host: " + pass, "contraseña: " + pass, "https://host.test/token/" + strong + "/x",
 		"name,url,password\na,https://host.test," + pass + "\n", "| User | API Key | Since |\n|---|---|---|\n| a | " + strong + " | 2026 |\n",
+		"the API key is " + hexKey + ", ok?", "use secret `" + strong + "` for it", `{"auths":{"host.test":{"auth":"YTpodW50ZX` + `IyeDlhYmM="}}}`,
+		"-----BEGIN OpenVPN Static key V1-----\n" + strings.Repeat(hexKey+"\n", 16) + "-----END OpenVPN Static key V1-----",
+		"/bot1234567890:AA" + strong + "qX7wE2rT9" + "/sendMessage", "https://mainnet.infura.io/v3/" + hexKey,
 		"API key=" + hexKey, "DB_PASSWORD=garden.Sun-99", "db := open(\"root:" + pass + "@tcp(host:3306)/x\")", "mysql -u root -p" + pass + " shop",
 		"docker login -u ci -p " + strong + " host.test", "redis-cli -a " + strong, "sshpass -p '" + pass + "' ssh a@host.test",
 		"https://eth-mainnet.g.alchemy.com/v2/" + strong + "aB3dE6gH", "otpauth-migration://offline?data=" + strong + strong + "%3D",
 	} {
-		if len(scan(t, text)) == 0 {
+		clean, n := redact(secret.Standard(), text)
+		if n == 0 {
 			t.Errorf("nothing is found in %q", text)
+		}
+		if again, n := redact(secret.Standard(), clean); n > 0 {
+			t.Errorf("a second scan changes %q to %q", clean, again)
 		}
 	}
 	for _, text := range []string{
@@ -242,6 +249,10 @@ func TestNames(t *testing.T) {
 		"import (\n\ta,\n\tpassword,\n\thunter2x9,\n)", "name,password,type\na,0,int32\nb,12,string8\n", "name,key\na,Zk3vT9wQx1Lm7RbN2cYd\n",
 		"s3://access_key:secret_access_key@region/bucket", "Cookie: app.token=eyJhbGciOiJIUzI1Ni...", `sdk/credentials="v1.13.26"`,
 		"bump(golang.org/x/oauth2): a6bd8cefa1811bd24b86f8902872e4e8225f74c4", "kind: Secret\ndata:\n  token: $plugin.myplugin.token\n",
+		"passwordPolicyConfig?: Schema$GoogleCloudIdentityAdminV2PasswordPolicyConfig;", `check("roles.0.head_node.0.password", "roles.0.head_node.0.vm_size")`,
+		`gitCredentialCmd "github.com/cli/cli/v2/pkg/cmd/auth/gitcredential"`, "OAuth2Flows:t5.OAuth2Flows,", "int(s.NonVoluntaryCtxtSwitches)",
+		"https://vault.host.test/secrets/bird/fdf067c93bbb4b22bff4d8b7a9a56217", "kind: Secret\ndata:\n  one: \"\"\nbinaryData:\n  two: \"\"\n",
+		"Address config.Secret   `toml:\"address1\"`",
 		"mkdir -p build/Zk3vT9wQ", "node_modules/token/index.js",
 		"key=3f786850e387550fdab836ed7e6dc881de23001b", "idempotency_key: 123e4567-e89b-12d3-a456-426614174000",
 		"golang.org/x/oauth2 v0.35.0 h1:Mv2mzuHuZuY2+bkyWXIHMfhNdJAdwW3FuWeCPYN5GVQ=", "this.password=e.password;",

@@ -215,8 +215,8 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
 			to++
 		}
-		if to-at < 10 {
-			break
+		if to-at < 10 || to < len(text) && text[to] == ':' {
+			break // the value is empty, and the next name follows
 		}
 		if to > s.covered && !isPlaceholder(text[at:to]) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
