@@ -376,7 +376,7 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	value := text[a.start:a.end]
 	q := measure(value)
 	switch {
-	case !passwordName(a.name), string(a.name) == "PASS" && text[a.start-1] != '=': // the result of a test
+	case !s.judge(isPasswordName, a.name), string(a.name) == "PASS" && text[a.start-1] != '=': // the result of a test
 		return dst
 	case !a.spaced:
 	case a.quoted && q.digits > 0, s.isOption(text, a) && value[0] != '-' && !isFileName(value):
@@ -384,7 +384,7 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 		return s.tryProse(text, start, end, dst)
 	}
 	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a) || isPlaceholder(value) ||
-		ignoredName(a.name) {
+		s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), rulePassword, rankName, dst)
@@ -420,7 +420,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if a.spaced {
 		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
 	}
-	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || ignoredName(a.name) {
+	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	if isUUID(value) && bytes.HasSuffix(a.name, []byte("redentials")) {
@@ -460,10 +460,10 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 		return dst
 	}
 	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
-		isLabel(value) || ignoredName(a.name) || isPublicKey(value) {
+		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) {
 		return dst
 	}
-	if !secretKey(a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {
+	if !s.judge(isSecretKey, a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
