@@ -173,12 +173,17 @@ func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) 
 	if f.Method == "resources/unsubscribe" {
 		return nil
 	}
+	t, c := asRulesSee(f, b)
+	return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+}
+
+// asRulesSee returns a request as a call to a tool.
+func asRulesSee(f *call.Forward, b agent.Binding) (*agent.Tool, *call.Call) {
 	c := &call.Call{Tool: f.Method, Principal: f.Principal, Attributes: f.Attributes, Arguments: ruleArguments(f)}
 	if f.Skill != nil {
 		c.Skill = skillName{f.Skill}
 	}
-	t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: b}
-	return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+	return &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: b}, c
 }
 
 // skillName is the skill of a request that is not a tool call. A skill lists only tools, so it allows the request, but

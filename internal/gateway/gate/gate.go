@@ -49,6 +49,11 @@ type Policy interface {
 	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, whatever
 	// its arguments are. Nil means that no tool is hidden.
 	Hidden(a *agent.Agent, name string, c *call.Call) []bool
+	// Could reports whether the policy can allow a request with the arguments of c and any value of the argument open,
+	// which may be "".
+	Could(a *agent.Agent, name string, t *agent.Tool, c *call.Call, open string) bool
+	// Version returns a value that changes when the policy's answers for the caller of c may have changed.
+	Version(a *agent.Agent, name string, c *call.Call) any
 }
 
 // Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check.

@@ -256,6 +256,10 @@ func (policy) Possible(*agent.Agent, string, *agent.Tool) bool { return true }
 
 func (policy) Hidden(*agent.Agent, string, *call.Call) []bool { return nil }
 
+func (policy) Could(*agent.Agent, string, *agent.Tool, *call.Call, string) bool { return true }
+
+func (policy) Version(*agent.Agent, string, *call.Call) any { return nil }
+
 func TestPolicy(t *testing.T) {
 	no := call.Reason{Stage: gate.Stage, Code: call.PolicyDenied, Detail: "forbidden", Hint: "ask"}
 	yes := call.Reason{Stage: gate.Stage, Allowed: true, Detail: "permitted"}

@@ -114,7 +114,7 @@ func TestForeseenVerdictsHold(t *testing.T) {
 		in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{"s": {"read": {"t"}}}}}
 		for _, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
 			a := &agent.Agent{Dialect: d}
-			foreseen := in.foresee(asked{a, "me", tool, &call.Call{Principal: "me@local"}, now(), 0})
+			foreseen := in.foresee(asked{a, "me", tool, &call.Call{Principal: "me@local"}, now(), 0, false, ""})
 			if _, err := in.view(a, subjectOf(a, "me", tool), nil).decide(t.Context(), meNow(), []byte(arguments)); err != nil {
 				continue // the spelling is refused before the rules are evaluated
 			}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,17 +27,24 @@ const (
 // Foresee predicts whether the rules allow calls to a tool by the caller of c. It evaluates the rules with unknown
 // arguments.
 func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, c *call.Call) Foresight {
-	return l.load().foresee(asked{a, name, t, c, l.options.Now(), 0})
+	return l.load().foresee(asked{a, name, t, c, l.options.Now(), 0, false, ""})
+}
+
+// Could reports whether the rules can allow a request of the caller of c with these arguments, at some time and with some
+// skill. If open is set, it names a further argument, whose value is unknown.
+func (l *Live) Could(a *agent.Agent, name string, t *agent.Tool, c *call.Call, open string) bool {
+	unknown := partTime | partSkill
+	return l.load().foresee(asked{a, name, t, c, l.options.Now(), unknown, true, open}) != Never
 }
 
 // Possible reports whether the rules can allow a call to a tool, by some caller at some time with some arguments. A
 // server needs access for such tools.
 func (l *Live) Possible(a *agent.Agent, name string, t *agent.Tool) bool {
 	unknown := partCaller | partCredential | partSkill | partTime
-	return l.load().foresee(asked{a, name, t, &call.Call{}, l.options.Now(), unknown}) != Never
+	return l.load().foresee(asked{a, name, t, &call.Call{}, l.options.Now(), unknown, false, ""}) != Never
 }
 
-// asked describes the calls to a tool before their arguments are known.
+// asked describes the calls to a tool before all of their arguments are known.
 type asked struct {
 	agent *agent.Agent
 	name  string
@@ -44,6 +53,9 @@ type asked struct {
 	now   time.Time
 	// unknown contains the parts of the context that are unknown in addition to the arguments.
 	unknown part
+	// known is set if the arguments of c are known. If open is set, the argument with this name is still unknown.
+	known bool
+	open  string
 }
 
 // foresee predicts whether the rules allow the calls that q describes.
@@ -60,8 +72,24 @@ func (s *snapshot) foresee(q asked) Foresight {
 		groups = s.rules.groups // the caller can be in any group
 	}
 	f := &facts{view: s.view(q.agent, subjectOf(q.agent, q.name, q.tool), groups), m: infoOf(q.c, q.tool, q.now)}
+	if q.known && f.view.uses.has(ofArguments) && f.read(context.Background(), q.c.Arguments) != nil {
+		return Never // such arguments are always refused
+	}
 	unknown := q.unknown | partFlow // the origin of unknown arguments is unknown
-	p := prediction{env: f.env(f.unknownContext(unknown)), unknown: unknown | ofArguments}
+	if !q.known || q.open != "" {
+		unknown |= ofArguments
+	}
+	seen := f.unknownContext(unknown)
+	if q.open != "" {
+		parts, arguments := seen.Map(), maps.Clone(f.arguments)
+		if arguments == nil {
+			arguments = types.RecordMap{}
+		}
+		arguments[types.String(q.open)] = eval.Variable(types.String(q.open))
+		parts["arguments"] = types.NewRecord(arguments)
+		seen = types.NewRecord(parts)
+	}
+	p := prediction{env: f.env(seen), unknown: unknown}
 	return p.of(f.view, needsPermit)
 }
 
@@ -112,10 +140,9 @@ func (f *facts) env(context types.Record) eval.Env {
 	return eval.Env{Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource, Context: context}
 }
 
-// unknownContext returns a context in which each part that comes from the arguments, and each of the given parts, is
-// replaced by a Cedar variable. A variable stands for an unknown value.
+// unknownContext returns a context in which each of the given parts is replaced by a Cedar variable. A variable stands
+// for an unknown value.
 func (f *facts) unknownContext(unknown part) types.Record {
-	unknown |= ofArguments
 	parts := f.context(everyPart &^ unknown).Map()
 	for _, p := range partTable {
 		if p.part&unknown != 0 {

@@ -48,6 +48,17 @@ func (l *listings) find(key listingKey) *listing {
 // arguments, its time and its skill are. A nil slice means that no tool is hidden. The caller must not change the
 // result.
 func (l *Live) Hidden(a *agent.Agent, name string, c *call.Call) []bool {
+	if found := l.listing(a, name, c); found != nil {
+		return found.hidden
+	}
+	return nil
+}
+
+// Version returns a value that changes when the rules, or what they read of the caller of c, change. It may also change
+// at other times.
+func (l *Live) Version(a *agent.Agent, name string, c *call.Call) any { return l.listing(a, name, c) }
+
+func (l *Live) listing(a *agent.Agent, name string, c *call.Call) *listing {
 	s := l.load()
 	if s.rules == nil && !s.refusesAll && a.Dialect != agent.GPARS {
 		return nil
@@ -63,9 +74,9 @@ func (l *Live) Hidden(a *agent.Agent, name string, c *call.Call) []bool {
 	found.once.Do(func() {
 		found.hidden = make([]bool, len(a.Tools))
 		for i := range a.Tools {
-			q := asked{a, name, &a.Tools[i], c, l.options.Now(), partTime | partSkill}
+			q := asked{a, name, &a.Tools[i], c, l.options.Now(), partTime | partSkill, false, ""}
 			found.hidden[i] = s.foresee(q) == Never
 		}
 	})
-	return found.hidden
+	return found
 }

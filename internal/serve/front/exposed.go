@@ -102,7 +102,9 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	case list != "" && (own || len(servers) != 1):
 		result = a.merge(ctx, r, list, servers)
 	case len(servers) == 1:
-		result, err = a.send(ctx, r, servers[0])
+		if result, err = a.send(ctx, r, servers[0]); list != "" && err == nil {
+			result = a.listedFor(r, list, result, servers[0])
+		}
 	case list == "":
 		alias, found := a.route(ctx, r, servers)
 		if !found {
@@ -214,7 +216,10 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 	to := map[string]string{}
 	if list == "prompts" {
 		for _, p := range a.Prompts {
-			all, to["prompt "+p.Name] = append(all, p.Definition), ""
+			to["prompt "+p.Name] = ""
+			if a.offers(r, list, p.Definition, "") {
+				all = append(all, p.Definition)
+			}
 		}
 	}
 	for _, alias := range servers {
@@ -227,8 +232,11 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 			}
 			rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
 				key := routeOf(list, item)
-				if _, taken := to[key]; !taken && key != "" && len(all) < maxListed {
-					all, to[key] = append(all, item), alias
+				if _, taken := to[key]; taken || key == "" || len(to) >= maxListed {
+					return
+				}
+				if to[key] = alias; a.offers(r, list, item, alias) {
+					all = append(all, item)
 				}
 			})
 			cursor := lookup(result, "nextCursor")
@@ -249,6 +257,41 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 	}
 	a.routes.mu.Unlock()
 	return slices.Concat([]byte(`{"`+list+`":[`), bytes.Join(all, []byte(",")), []byte(`]}`))
+}
+
+// offers reports whether the policy can allow the caller to request an item of a server's list. The caller may request a
+// prompt with any arguments, and a template with any URI.
+func (a *Agent) offers(r *request, list string, item jsontext.Value, alias string) bool {
+	f := a.forward(r, alias)
+	method, member, open := "resources/read", "uri", ""
+	switch list {
+	case "prompts":
+		method, member, open = "prompts/get", "name", "arguments"
+	case "resourceTemplates":
+		member, open = "", "uri"
+	}
+	f.Method, f.Params = method, jsontext.Value("{}")
+	if value := lookup(item, member); member != "" && value != nil {
+		f.Params = set(f.Params, member, value)
+	}
+	return a.Gateway.Offers(f, open)
+}
+
+// listedFor returns a server's list without the items that the caller can never request.
+func (a *Agent) listedFor(r *request, list string, result jsontext.Value, alias string) jsontext.Value {
+	var kept [][]byte
+	hidden := false
+	rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
+		if a.offers(r, list, item, alias) {
+			kept = append(kept, item)
+		} else {
+			hidden = true
+		}
+	})
+	if !hidden {
+		return result
+	}
+	return set(result, list, slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
 }
 
 // routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI.

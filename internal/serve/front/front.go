@@ -122,6 +122,10 @@ type Gateway interface {
 	Agent() *agent.Agent
 	// Listed returns the agent, and which of its tools are hidden from the caller of c. Nil means none.
 	Listed(c *call.Call) (who *agent.Agent, hidden []bool)
+	// Offers reports whether the policy can allow a request for an item of a list, with any value of the argument open.
+	Offers(f *call.Forward, open string) bool
+	// PolicyVersion returns a value that changes when the answers of Offers may have changed.
+	PolicyVersion(c *call.Call) any
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 	call.Forwarder
 }

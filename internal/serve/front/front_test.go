@@ -131,6 +131,8 @@ type fakeGateway struct {
 func (d fakeGateway) Agent() *agent.Agent { return d.agent }
 
 func (d fakeGateway) Listed(*call.Call) (*agent.Agent, []bool) { return d.agent, nil }
+func (d fakeGateway) Offers(*call.Forward, string) bool        { return true }
+func (d fakeGateway) PolicyVersion(*call.Call) any             { return nil }
 
 func (d fakeGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if len(c.Arguments) == 0 {

@@ -29,6 +29,7 @@ type subscriber struct {
 	caller func() *call.Call
 	who    *agent.Agent
 	hidden []bool // which tools were hidden from the caller at the last check
+	policy any    // the version of the policy at the last check
 	tick   *time.Ticker
 	bytes  atomic.Int64 // the size of the params in the queue
 }
@@ -45,6 +46,7 @@ const recheckLists = 2 * time.Second
 func (a *Agent) addSubscriber(caller func() *call.Call) *subscriber {
 	s := &subscriber{events: make(chan event, maxQueued), caller: caller}
 	s.who, s.hidden = a.Gateway.Listed(caller())
+	s.policy = a.Gateway.PolicyVersion(caller())
 	s.tick = time.NewTicker(cmp.Or(a.recheckLists, recheckLists))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,19 +69,24 @@ func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.subscribers {
-		if s.bytes.Load()+int64(len(params)) > maxQueuedBytes {
-			continue
-		}
-		select {
-		case s.events <- event{method, params}:
-			s.bytes.Add(int64(len(params)))
-		default:
-		}
+		s.add(event{method, params})
 	}
 }
 
-// next waits for an event. It returns false when ctx is done. If the set of tools that are hidden from the caller has
-// changed, the event says that the list of tools has changed.
+// add adds an event to the queue, unless the queue is full.
+func (s *subscriber) add(e event) {
+	if s.bytes.Load()+int64(len(e.params)) > maxQueuedBytes {
+		return
+	}
+	select {
+	case s.events <- e:
+		s.bytes.Add(int64(len(e.params)))
+	default:
+	}
+}
+
+// next waits for an event. It returns false when ctx is done. If the policy has changed, or the set of tools that are
+// hidden from the caller, the events say which lists the client must read again.
 func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 	for {
 		select {
@@ -89,11 +96,26 @@ func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 			s.bytes.Add(-int64(len(e.params)))
 			return e, true
 		case <-s.tick.C:
+			if a.policyChanged(s) {
+				for _, kind := range []string{gateway.Prompts, gateway.Resources} {
+					if a.exposes(kind) || kind == gateway.Prompts && len(a.Prompts) > 0 {
+						s.add(event{method: "notifications/" + kind + "/list_changed"})
+					}
+				}
+			}
 			if a.hidesOthers(s) {
 				return event{method: "notifications/tools/list_changed"}, true
 			}
 		}
 	}
+}
+
+// policyChanged reports whether the policy for the subscriber has changed since the last look at it. The lists of prompts
+// and resources may then have changed. They are the servers', so they are not compared.
+func (a *Agent) policyChanged(s *subscriber) bool {
+	was := s.policy
+	s.policy = a.Gateway.PolicyVersion(s.caller())
+	return s.policy != was
 }
 
 // hidesOthers reports whether the set of tools that are hidden from the subscriber has changed. It returns false if the

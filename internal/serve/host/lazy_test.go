@@ -202,6 +202,10 @@ func (p anything) Judge(_ context.Context, _ *agent.Agent, _ string, t *agent.To
 
 func (anything) Hidden(*agent.Agent, string, *call.Call) []bool { return nil }
 
+func (anything) Could(*agent.Agent, string, *agent.Tool, *call.Call, string) bool { return true }
+
+func (anything) Version(*agent.Agent, string, *call.Call) any { return nil }
+
 func (p anything) Possible(_ *agent.Agent, _ string, t *agent.Tool) bool {
 	return !slices.Contains(p.denied, t.Name)
 }
