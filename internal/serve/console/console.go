@@ -29,6 +29,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -62,6 +63,13 @@ type Backend interface {
 	Address(r *http.Request, name string) string
 	// KeyNames returns the names that people gave to API keys, by principal. It omits keys that have no name.
 	KeyNames(ctx context.Context) (map[string]string, error)
+	// SignIns returns the remote servers of an agent at which each person signs in, with the state for the principal who.
+	SignIns(name string, who *identity.Principal) []SignIn
+	// Connect begins a sign-in of the principal who to a server, and returns the page to open. The session names the
+	// browser session. Only this session can complete the sign-in with Connected, which returns the agent's name. Errors
+	// are a [*call.Refusal] if the person can do something about them.
+	Connect(r *http.Request, name, server string, who *identity.Principal, session string) (page string, err error)
+	Connected(ctx context.Context, who *identity.Principal, session string, answer url.Values) (name string, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
 	Intents(ctx context.Context) ([]*dispatch.Intent, error)
@@ -265,6 +273,7 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET /", c.signInFirst)
 	c.mux.HandleFunc("GET /login", c.loginPage)
 	c.mux.HandleFunc("POST /login", c.login)
+	c.mux.HandleFunc("GET "+AnswerPath, c.answer)
 	for pattern, show := range map[string]page{
 		"GET /":                           (*Console).notFound,
 		"GET /{$}":                        (*Console).agents,
@@ -272,6 +281,8 @@ func New(o Options) (*Console, error) {
 		"GET /agents/{name}/ui":           (*Console).ui,
 		"POST /agents/{name}/call":        (*Console).try,
 		"POST /agents/{name}/secrets":     (*Console).setSecret,
+		"POST /agents/{name}/connect":     (*Console).connect,
+		"GET /connected":                  (*Console).connected,
 		"GET /approvals":                  (*Console).approvals,
 		"GET /approvals/{id}":             (*Console).approvals,
 		"POST /approvals/{id}":            (*Console).decide,

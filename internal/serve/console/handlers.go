@@ -105,6 +105,7 @@ func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *A
 type agentPage struct {
 	*Agent
 	Address string
+	SignIns map[string]SignIn // by server
 	Groups  []toolGroup
 	Next    int
 	Recent  []record
@@ -127,7 +128,10 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	if a == nil {
 		return
 	}
-	p := agentPage{Agent: a, Address: c.o.Backend.Address(r, a.Name)}
+	p := agentPage{Agent: a, Address: c.o.Backend.Address(r, a.Name), SignIns: map[string]SignIn{}}
+	for _, one := range c.o.Backend.SignIns(a.Name, s.Who) {
+		p.SignIns[one.Server] = one
+	}
 	tools, next := part(a.Tools, r, maxTools)
 	p.Groups, p.Next = a.groups(tools), next
 	recent, err := c.o.Journal.Show(r.Context(), journal.Filter{Agent: a.Name, Limit: maxRecent})

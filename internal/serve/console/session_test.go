@@ -44,6 +44,8 @@ func (b *fakeBackend) setStanding(err error) {
 
 func (b *fakeBackend) Cards() []Card { return nil }
 
+func (b *fakeBackend) SignIns(string, *identity.Principal) []SignIn { return nil }
+
 func (b *fakeBackend) Agent(context.Context, string) *Agent {
 	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Tool: agent.Tool{Name: "write"}, Served: "write", Callable: true}}}
 }

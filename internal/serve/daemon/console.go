@@ -227,6 +227,53 @@ func (b backend) KeyNames(ctx context.Context) (map[string]string, error) {
 	return names, err
 }
 
+func (b backend) SignIns(name string, who *identity.Principal) (all []console.SignIn) {
+	v, trouble := b.fleet.enter(name, consoleUser)
+	if trouble != nil || b.options.SignIns == nil {
+		return nil
+	}
+	defer v.leave()
+	a := v.entry.agent()
+	for i := range a.Servers {
+		t, ok := v.running.SignInTarget(a.Servers[i].Alias, who.Name)
+		if !ok {
+			continue
+		}
+		if byCaller, err := b.options.SignIns.ByCaller(t.Endpoint); err != nil || !byCaller {
+			continue
+		}
+		state := "none"
+		if found, ended := b.options.SignIns.Status(&t); ended != nil {
+			state = "ended"
+		} else if found {
+			state = "in"
+		}
+		all = append(all, console.SignIn{Server: t.Server, State: state})
+	}
+	return all
+}
+
+func (b backend) Connect(
+	r *http.Request, name, server string, who *identity.Principal, session string,
+) (page string, err error) {
+	person := &identity.Principal{Name: who.Name, Admin: true} // as for every request of the console
+	begun, trouble := b.beginSignIn(r.Context(), person, session, name, server, b.base(r)+console.AnswerPath, nil)
+	if trouble != nil {
+		return "", trouble.refusal()
+	}
+	return begun.Page, nil
+}
+
+func (b backend) Connected(
+	ctx context.Context, who *identity.Principal, session string, answer url.Values,
+) (name string, err error) {
+	if b.options.SignIns == nil {
+		return "", console.ErrNoAgent
+	}
+	g, err := b.options.SignIns.Complete(ctx, who.Name, session, answer)
+	return g.Agent, err
+}
+
 func (b backend) SetSecret(name, ref, value string) error {
 	e := b.fleet.current.Load().byName[name]
 	if e == nil || e.agent() == nil {

@@ -43,6 +43,13 @@ func (p *problem) write(w http.ResponseWriter) {
 	reply(w, p.status, map[string]any{"error": p})
 }
 
+// refusal returns the problem as a refusal.
+func (p *problem) refusal() *call.Refusal {
+	r := call.Refuse(p.Stage, call.Code(p.Code), "%s", p.Message)
+	r.Hint = p.Hint
+	return r
+}
+
 // Meaning explains an error code of the API. [call.Meanings] explains the codes of refused calls.
 type Meaning struct {
 	Code, Title, Why, Fix string

@@ -246,9 +246,7 @@ func TestServerSignIn(t *testing.T) {
 			there.from = startProvider(t, tt.program, there.address)
 			p := newPerson(t)
 			manifest := filepath.Join(p.d.dir, "notes.json")
-			text := `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
-  {"alias": "there", "transport": "http", "endpoint": "` + there.address + `", "version": "1.0.0", "tools": [{"name": "whoami", "side_effect_class": "read"}]}]}`
-			if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(manifest, []byte(notesManifest(there.address)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			command := "ambit login " + manifest + " there"
@@ -336,21 +334,63 @@ func (p *person) signIn(manifest string) {
 	case err := <-ended:
 		p.t.Fatalf("ambit login opened no page: %v\n%s", err, p.printed.String())
 	}
-	for at := `""`; ; {
-		// The pages need no other input than the name and the password.
-		p.until(`location.href !== ` + at + ` && document.readyState === 'complete' &&
-  (document.forms.length === 1 || location.pathname === '/callback')`)
-		if ask[string](p.browser, `location.pathname`) == "/callback" {
-			break
-		}
-		at = ask[string](p.browser, `JSON.stringify(location.href)`)
-		ask[bool](p.browser, `(({ elements: e }) => {
-  if (e.login) { e.login.value = 'ada'; e.password.value = 'a password for the test' }
-  document.querySelector('button[type=submit]').click()
-  return true })(document.forms[0])`)
-	}
+	p.agree("/callback")
 	p.text("body", "You can close this page")
 	if err := <-ended; err != nil || !strings.Contains(p.printed.String(), "signed in to server there") {
 		p.t.Fatalf("ambit login: %v\n%s", err, p.printed.String())
 	}
+}
+
+// agree signs in and agrees on the pages of an authorization server, until the browser is at the given path.
+func (b *browser) agree(end string) {
+	b.t.Helper()
+	for at := `""`; ; {
+		// The pages need no other input than the name and the password.
+		b.until(`location.href !== ` + at + ` && document.readyState === 'complete' &&
+  (location.pathname.startsWith('` + end + `') || document.forms.length === 1)`)
+		if strings.HasPrefix(ask[string](b, `location.pathname`), end) {
+			return
+		}
+		at = ask[string](b, `JSON.stringify(location.href)`)
+		ask[bool](b, `(({ elements: e }) => {
+  if (e.login) { e.login.value = 'ada'; e.password.value = 'a password for the test' }
+  document.querySelector('button[type=submit]').click()
+  return true })(document.forms[0])`)
+	}
+}
+
+// TestConnectInTheConsole signs in to a remote server with the button of the console. The person's calls then use the
+// sign-in, and an answer in a browser that has begun no sign-in is refused.
+func TestConnectInTheConsole(t *testing.T) {
+	there := startNotes(t, true)
+	there.from = startProvider(t, "better.mjs", there.address)
+	t.Setenv("AMBIT_DEV", "1")
+	d := start(t, map[string]string{"agents/notes.json": notesManifest(there.address)})
+	b := d.browse(t)
+	b.expected = "Failed to load resource" // an icon that does not exist, and the refusal below
+	b.signIn()
+	b.open("/agents/notes")
+	b.text("#servers", "you are not signed in")
+	b.look("connect-none")
+	b.do(chromedp.Click(chromedp.CSS(`form[action$="/connect"] button`)), chromedp.WaitVisible(chromedp.CSS("#continue")))
+	b.text("#continue", strings.TrimPrefix(there.from.origin, "http://"))
+	b.look("connect")
+	b.do(chromedp.Click(chromedp.CSS("#continue")))
+	b.agree(b.home + "/agents/notes")
+	b.text("#servers", "you are signed in")
+	b.look("connect-in")
+	b.open("/agents/notes/tools/whoami")
+	b.do(chromedp.Click(chromedp.CSS("button.primary")))
+	b.text(".outcome", "I know you")
+
+	stranger := d.browse(t)
+	stranger.expected = "Failed to load resource"
+	stranger.do(chromedp.Navigate(d.url + "/login/answer?code=c&state=s"))
+	stranger.text("body", "No sign-in to a server was begun in this browser")
+}
+
+func notesManifest(address string) string {
+	return `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
+  {"alias": "there", "transport": "http", "endpoint": "` + address + `", "version": "1.0.0",
+   "tools": [{"name": "whoami", "side_effect_class": "read"}]}]}`
 }

@@ -1,0 +1,78 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
+)
+
+// provider answers for the sign-ins to remote servers: only the session that began one completes it.
+type provider struct {
+	*fakeBackend
+	begun string // the session
+}
+
+func (p *provider) Connect(_ *http.Request, _, _ string, _ *identity.Principal, session string) (string, error) {
+	p.begun = session
+	return "https://login.example/page?state=s", nil
+}
+
+func (p *provider) Connected(_ context.Context, _ *identity.Principal, session string, answer url.Values) (string, error) {
+	if session != p.begun || answer.Get("code") != "c" {
+		return "", call.Refuse("act", call.CredentialMissing, "another session")
+	}
+	return "alpha", nil
+}
+
+// A person begins and completes a sign-in to a server in one session. Another session of the same person cannot
+// complete it, and the page outside the sessions leads only to the session that began.
+func TestConnect(t *testing.T) {
+	withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
+		p := &provider{fakeBackend: b}
+		c.o.Backend = p
+		one, other := c.signIn(t, c.Link(ada)), c.signIn(t, c.Link(ada))
+		form := url.Values{"server": {"there"}, "token": {one.token}}
+		if w := c.ask(t, "POST", one.base+"agents/alpha/connect", one.cookie, url.Values{"server": {"there"}}); w.Code != http.StatusForbidden {
+			t.Errorf("a form without the token: %d", w.Code)
+		}
+		w := c.ask(t, "POST", one.base+"agents/alpha/connect", one.cookie, form)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="https://login.example/page?state=s"`) {
+			t.Fatalf("beginning: %d %s", w.Code, w.Body)
+		}
+		back := w.Result().Cookies()[0]
+		if back.SameSite != http.SameSiteLaxMode || !back.HttpOnly || back.Path != AnswerPath {
+			t.Errorf("the cookie is %+v", back)
+		}
+		answer := func(cookie string) *httptest.ResponseRecorder {
+			req := httptest.NewRequestWithContext(t.Context(), "GET", AnswerPath+"?code=c&state=s&to=https%3A%2F%2Fattacker.example", nil)
+			req.AddCookie(&http.Cookie{Name: returnName, Value: cookie})
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, req)
+			return w
+		}
+		for _, forged := range []string{"", "x", one.cookie, c.seal(returnPurpose, wayBack{"x", time.Now().Unix() - 1})} {
+			if w := answer(forged); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), `value="c"`) {
+				t.Errorf("the cookie %.10q: %d %s", forged, w.Code, w.Body)
+			}
+		}
+		if w := answer(back.Value); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `action="`+one.base+`connected"`) ||
+			strings.Contains(w.Body.String(), "attacker") {
+			t.Errorf("the answer: %d %s", w.Code, w.Body)
+		}
+		for name, tt := range map[string]struct {
+			v    visitor
+			want int
+		}{"another session": {other, http.StatusForbidden}, "the session": {one, http.StatusSeeOther}} {
+			if w := c.ask(t, "GET", tt.v.base+"connected?code=c&state=s", tt.v.cookie, nil); w.Code != tt.want {
+				t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
+			}
+		}
+	})
+}
