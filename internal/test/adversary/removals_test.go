@@ -610,7 +610,7 @@ var removals = []removal{
 	{"P391", "internal/serve/front/exposed.go", `			if a.offers(r, list, p.Definition, "") {`, `			if true {`, "./internal/serve/front", "TestItemsOfEachCaller"},
 	{"P392", "internal/serve/front/publish.go", `return s.policy != was`, `return false && was != nil`, "./internal/serve/front", "TestItemsChangeWithPolicy"},
 	{"P393", "internal/serve/console/connect.go", `Connected(r.Context(), s.Who, s.id(), r.URL.Query())`, `Connected(r.Context(), s.Who, "", r.URL.Query())`, "./internal/serve/console", "TestConnect"},
-	{"P394", "internal/serve/console/connect.go", `|| !c.open(returnPurpose, cookie.Value, &back) ||`, `|| !c.open(returnPurpose, cookie.Value, &back) && false ||`, "./internal/serve/console", "TestConnect"},
+	{"P394", "internal/serve/console/connect.go", `!c.open(returnPurpose, cookie.Value, &back) || back.Until < time.Now().Unix() {`, `!c.open(returnPurpose, cookie.Value, &back) && false {`, "./internal/serve/console", "TestConnect"},
 	{"P299", "internal/exec/signin/discover.go", `	case wanted == "":`, `	default:`, "./internal/exec/signin", "TestMachineGrantsRefused"},
 	{"P317", "internal/serve/front/tools.go", ` || hidden != nil && hidden[i] {`, ` || hidden != nil && false {`, "./internal/serve/front", "TestEachCallerHasItsOwnList"},
 	{"P317", "internal/gateway/policy/listing.go", `key.caller = c.Principal`, `key.caller = ""`, "./internal/gateway/policy", "TestHiddenIsEachCallersOwn"},
