@@ -194,6 +194,13 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	}
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"whoami","arguments":{}}}` + "\n"
+	// Every verb agrees that the agent executes at its URL.
+	for _, args := range [][]string{{"inspect", agent}, {"install", agent, "--client", "cursor", "--dry-run", "--offline", "--yes"}} {
+		out := trusting(t, server, 0, "", args...)
+		if !strings.Contains(out, "127.0.0.1  (server remote)") || !strings.Contains(out, "remote runs on another machine") {
+			t.Errorf("%s: got the output %s", args[0], out)
+		}
+	}
 	// The agent is reached at its URL, with --remote and without it.
 	for _, args := range [][]string{{"run", agent}, {"run", "--remote", agent}} {
 		if out := trusting(t, server, 0, hello, args...); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
