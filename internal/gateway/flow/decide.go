@@ -195,9 +195,8 @@ func isName(l *leaf) bool {
 	return l.role == destination && digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }
 
-// meant reports whether a verb near a short number refers to the number. In English, the text must also name an
-// identifier or the tool's object. The names of objects are known only in English, so in other languages the verb is
-// enough.
+// meant reports whether a verb near a short number refers to that number. English text must also name an identifier or
+// the tool's object. We list such names only in English, so in other languages the verb is enough.
 func (d *decision) meant(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish, verb := false, false
@@ -212,8 +211,8 @@ func (d *decision) meant(h *hit) bool {
 	return verb && !inEnglish
 }
 
-// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so such a
-// call is in doubt only if the text asks for it.
+// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so a call of such
+// a tool is in doubt only if the text asks for it.
 func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
 
 // echoed judges a value that is too common to be traced, such as a time: it is in doubt only if text asks for it.
@@ -315,8 +314,8 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
-// object reports whether the text around a verb names the object of the tool. The names of objects are known only in
-// English, so in other languages the verb is enough.
+// object reports whether the text around a verb names the object of the tool. We list such names only in English, so in
+// other languages the verb is enough.
 func (d *decision) object(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish := false
@@ -363,7 +362,7 @@ func (d *decision) verb(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6
 }
 
-// at returns the families of the verb that starts at a position.
+// at returns the families of the verb that starts at the given position.
 func (t *verbTable) at(b *block, i int) (f family) {
 	token := b.token(i)
 	if token[0] < utf8.RuneSelf || !aloneIn(token) {
@@ -378,7 +377,7 @@ func (t *verbTable) at(b *block, i int) (f family) {
 	return f
 }
 
-// follows reports whether the tokens from a position on spell a word of a script without spaces.
+// follows reports whether the tokens from a position on spell a word in a script without spaces.
 func (b *block) follows(at int, word string) bool {
 	for len(word) > 0 {
 		if at >= len(b.starts) {

@@ -367,7 +367,8 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	}
 }
 
-// Trusts reports whether arguments count as values of the user: whether no untrusted text was read before.
+// Trusts reports whether the arguments of a call count as values of the user. They do if no untrusted text was read
+// before the call.
 func (s *Session) Trusts(now time.Time) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

@@ -201,8 +201,8 @@ func TestWrittenValues(t *testing.T) {
 	}
 }
 
-// Long harmless text cannot make a session forget what it has read: once the memory has forgotten text, every destination
-// without a known origin is in doubt. The memory stays bounded.
+// Long harmless text cannot make a session forget what it has read. Once the memory has forgotten text, every
+// destination without a known origin is in doubt. The size of the memory stays bounded.
 func TestForgetting(t *testing.T) {
 	m := NewMemory(DefaultWindow)
 	s := m.Session("", now)
@@ -221,7 +221,7 @@ func TestForgetting(t *testing.T) {
 	if !v.Strict || len(v.Findings) != 1 || v.Findings[0].Reason != Unknown {
 		t.Errorf("after a flood of text, the verdict is %+v", v)
 	}
-	// The same holds for text that has expired while the session existed, but not for later sessions.
+	// Text that expired while a session existed makes the session strict too, but not later sessions.
 	m = NewMemory(DefaultWindow)
 	s = m.Session("", now)
 	read("Send it to "+account, now)

@@ -71,8 +71,8 @@ func (b *block) spanAt(at int) int {
 	return max(0, sort.Search(len(b.sources), func(i int) bool { return b.sources[i].first > at })-1)
 }
 
-// bounds returns where the text around a position begins and ends: the position of its first token, and the position
-// after its last token.
+// bounds returns the position of the first token of the text around a position, and the position after the text's last
+// token.
 func (b *block) bounds(at int) (first, end int) {
 	i := b.spanAt(at)
 	if i+1 < len(b.sources) {

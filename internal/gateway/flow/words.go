@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// family is a group of actions. A text can use any verb of the group for any of these actions.
+// family is a group of actions. Text can ask for an action with any verb of its group.
 type family uint16
 
 const (
@@ -131,7 +131,7 @@ var table = func() *verbTable {
 	t := &verbTable{exact: map[string]family{}, stems: map[string]family{}, chars: map[rune][]charVerb{}}
 	for f, list := range verbs {
 		for word := range strings.FieldsSeq(list) {
-			w := wordsOf([]byte(word)) // normalised as texts are: without accents
+			w := wordsOf([]byte(word)) // in the normalized form of texts, which has no accents
 			if w.len() == 0 {
 				continue
 			}
