@@ -453,7 +453,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if len(value) < 10 {
 		return dst
 	}
-	if (basic || string(a.name) == "auth") && isBasic(value) {
+	if (basic || a.quoted && string(a.name) == "auth") && isBasic(value) {
 		return s.found(text, a.start, a.end, "authorization-header", rankName, dst)
 	}
 	if !q.token(10) {

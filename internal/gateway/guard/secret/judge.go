@@ -234,7 +234,7 @@ func isCodeText(value []byte) bool {
 		return true
 	case bytes.IndexByte(value, '(') == q.lower && q.lower > 0: // a call, such as rgba(0,0,0,0.5)
 		return true
-	case bytes.Count(value, []byte{'/'}) > 1 && q.digits <= 2 && q.wordy(): // the path of a package
+	case bytes.Count(value, []byte{'/'}) > 1 && q.digits <= 2 && (q.wordy() || q.upper == 0): // the path of a package
 		return true
 	case value[0] == '/':
 		return q.digits <= 2 && q.upper <= 4 && q.other >= 2
