@@ -50,19 +50,35 @@ func TestOnNewThread(t *testing.T) {
 	}
 }
 
-// Runs with the same private folder have the same user. Servers with different folders have different users.
+// Runs with the same private folder have the same user. Servers with different folders have different users. The path of
+// the folder, which an author can choose, does not decide the user.
 func TestUsersOfServers(t *testing.T) {
-	m := &machine{users: span{1000, 1 << 20}}
+	m := &machine{users: span{1000, 1 << 28}}
 	user := func(folder string) int {
 		return m.userFor(shape{mounts: []Mount{{Source: "/code", To: "/code"}, {Source: folder, To: Home, Write: true, Give: true}}})
 	}
-	one, two := user("/home/ann/.ambit/servers/one"), user("/home/ann/.ambit/servers/two")
-	if one == two || one != user("/home/ann/.ambit/servers/one") {
+	parent := t.TempDir()
+	made := func(name string) string {
+		folder := filepath.Join(parent, name)
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return folder
+	}
+	first, second := made("one"), made("two")
+	one, two := user(first), user(second)
+	if one == two || one != user(first) {
 		t.Errorf("the users are %d and %d, want two different ones", one, two)
 	}
 	for _, id := range []int{one, two} {
 		if id < m.users.first || id >= m.users.first+m.users.count {
 			t.Errorf("the user %d is not in the range of unused users", id)
 		}
+	}
+	if err := os.Rename(first, first+"-before"); err != nil {
+		t.Fatal(err)
+	}
+	if other := user(made("one")); other == one {
+		t.Errorf("another folder of the same name has the same user, %d", other)
 	}
 }

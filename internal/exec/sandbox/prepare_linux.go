@@ -3,11 +3,12 @@
 package sandbox
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"io/fs"
 	"os"
@@ -389,15 +390,19 @@ func ownFile(forOtherUsers bool) (*os.File, error) {
 }
 
 // userFor returns the user id of a run. Runs with the same private folder share an id, because they must own the files
-// of earlier runs. The kernel limits some resources for each user, so other runs have other ids.
+// of earlier runs. The kernel limits some resources for each user, so other runs have other ids. The id depends on the
+// folder's inode: an author chooses the name of the folder, and could choose one that has the id of another server.
 func (m *machine) userFor(s shape) int {
 	i := slices.IndexFunc(s.mounts, func(mount Mount) bool { return mount.Write && mount.Give })
 	if i < 0 || m.users.count == 0 {
 		return m.users.pick()
 	}
-	h := fnv.New32a()
-	io.WriteString(h, s.mounts[i].Source)
-	return m.users.first + int(h.Sum32()%uint32(m.users.count))
+	var folder unix.Stat_t
+	if unix.Stat(s.mounts[i].Source, &folder) != nil {
+		return m.users.pick() // the run cannot start without the folder
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", folder.Ino, s.mounts[i].Source))
+	return m.users.first + int(binary.BigEndian.Uint32(sum[:])%uint32(m.users.count))
 }
 
 // chownMounts makes the given user the owner of everything in the writable mounts whose Give field is true. It does
