@@ -237,6 +237,45 @@ func TestRelativeToAnArgument(t *testing.T) {
 	}
 }
 
+// A rule that forbids a path also sees the path of a URL that can name a file. No permit sees it.
+func TestPathsOfOtherURLs(t *testing.T) {
+	const places = `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };`
+	for _, tt := range []struct{ value, want string }{
+		{"fs://etc/passwd", "policy_denied"},
+		{"fs://host/etc/passwd", "policy_denied"},
+		{"fs:///etc/passwd", "policy_denied"},
+		{"fs:/etc/passwd", "policy_denied"},
+		{"FS://etc/passwd", "policy_denied"},
+		{"git+file:///etc/passwd", "policy_denied"},
+		{"blob:file:///etc/passwd", "policy_denied"},
+		{"vscode://file/etc/passwd#1", "policy_denied"},
+		{"fs://srv/../etc/passwd", "policy_denied"},
+		{"fs://etc%2fpasswd", "policy_denied"},
+		{`fs:\\etc\passwd`, "policy_denied"},
+		{"  fs://etc/passwd please", "policy_denied"},
+		{"fs://srv/etc", "policy_denied"},
+		{"fs://srv/my/etc", "yes"},
+		{"https://example.org/etc/passwd", "yes"},
+		{"git+https://example.org/etc/passwd", "yes"},
+		{"note: see /etc", "yes"},
+	} {
+		for _, argument := range []string{"uri", "text"} {
+			args := `{"` + argument + `": "` + strings.ReplaceAll(tt.value, `\\`, `\`) + `"}`
+			if got := first(judgeOne(t, places, agent.Matrix, args)); got != tt.want {
+				t.Errorf("%s: %s, want %s", args, got, tt.want)
+			}
+		}
+	}
+	const forbidOne = `forbid (principal, action, resource) when { context.path_of has path && context.path_of.path.any_under.contains("/etc") };`
+	if got := first(judgeOne(t, forbidOne, agent.Matrix, `{"path": "fs://etc/passwd"}`)); got != "policy_denied" {
+		t.Errorf("a rule over one argument: %s", got)
+	}
+	const permit = `permit (principal, action, resource) when { context.paths_all_under.contains("/etc") };`
+	if got := first(judgeOne(t, permit, agent.GPARS, `{"path": "fs://etc/passwd"}`)); got != "scope_not_granted" {
+		t.Errorf("a permit: %s", got)
+	}
+}
+
 // Every absolute path in a call can be the start folder of a relative path.
 func TestStartFolders(t *testing.T) {
 	many := strings.Join(numbers(17), `","/`)

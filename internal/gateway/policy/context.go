@@ -411,7 +411,10 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 		}
 	}
 	if startsURL(s) && !fileURL.MatchString(s) && !strings.HasPrefix(s, "//") {
-		each((*places).addUnknown)
+		each(func(p *places) {
+			p.addUnknown()
+			p.addOtherURL(s)
+		})
 		_, f := urlFlaw(s, compared)
 		return f
 	}

@@ -184,6 +184,9 @@ func (p *places) addLooks(text string, bases []string) flaw {
 	switch {
 	case fileURL.MatchString(s):
 		return p.addFileURL(text)
+	case schemesOf(s) != "":
+		p.addOtherURL(s)
+		return flaw{}
 	case startsURL(s) && s[0] != '/':
 		return flaw{}
 	case startsAtHome.MatchString(s):
@@ -230,6 +233,42 @@ func (p *places) addFileURL(s string) flaw {
 	}
 	return f
 }
+
+// otherURL matches a URL that names a file for some servers, such as fs://etc/passwd or git+file:///etc/passwd.
+var otherURL = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]+:)+[/\\]`)
+
+// maxSchemes is the maximum length of the schemes of a URL. It limits the work for a long text that is no URL.
+const maxSchemes = 64
+
+// schemesOf returns the schemes at the start of a URL with the slash after them, or "" if there is no URL.
+func schemesOf(s string) string {
+	if start := s[:min(len(s), maxSchemes)]; strings.Contains(start, ":") {
+		return otherURL.FindString(start)
+	}
+	return ""
+}
+
+// addOtherURL adds the path of a URL for forbid rules, with and without the authority. Only the server knows whether the
+// URL names a file, so permit rules do not see the path. Web URLs name no file.
+func (p *places) addOtherURL(s string) {
+	start := schemesOf(s)
+	schemes := strings.FieldsFunc(strings.ToLower(start), func(r rune) bool { return strings.ContainsRune(`:+/\`, r) })
+	if len(schemes) == 0 || webSchemes[schemes[len(schemes)-1]] {
+		return
+	}
+	rest, _, _ := strings.Cut(s[len(start)-1:], "\n")
+	rest, _ = cutAny(rest, "?# \t\r")
+	whole := strings.TrimLeft(plainSlashes.Replace(rest), "/")
+	_, inside, _ := strings.Cut(whole, "/")
+	for _, candidate := range []string{whole, inside} {
+		for _, form := range forms(candidate) {
+			clean := path.Clean("/" + plainSlashes.Replace(form))
+			p.addForForbid(clean, folders(clean))
+		}
+	}
+}
+
+var webSchemes = words("http https ws wss")
 
 // plainSlashes converts each character that some systems treat as a separator to a slash.
 var plainSlashes = strings.NewReplacer(`\`, "/", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u29f5", "/", "\u00a5",
