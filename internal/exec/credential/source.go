@@ -340,8 +340,18 @@ func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 	return append(known, s.issued.all()...), failed
 }
 
+// publicFields are the members of JSON secrets, such as the key files of cloud providers, that are not secret. Other
+// texts of minField bytes or more are: their names need not show it.
+var publicFields = []string{
+	"type", "project_id", "quota_project_id", "client_email", "client_id", "auth_uri", "token_uri", "universe_domain",
+	"auth_provider_x509_cert_url", "client_x509_cert_url", "region", "zone", "host", "hostname", "endpoint", "url", "uri",
+	"name", "username", "user", "email", "issuer", "audience", "database", "scope", "scopes", "tenant_id", "account",
+}
+
+const minField = 8
+
 // withFields returns the secret itself. For a JSON secret, the result also contains the fields that are sent in
-// headers or look like secrets.
+// headers, look like secrets, or are not known to be public.
 func withFields(a *agent.Agent, ref string, secret Secret) []Secret {
 	all := []Secret{secret}
 	if secret.Type() != JSON {
@@ -349,7 +359,8 @@ func withFields(a *agent.Agent, ref string, secret Secret) []Secret {
 	}
 	sent := sentFields(a)
 	eachScalar(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
-		if sent[ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
+		hidden := len(text) >= minField && !slices.Contains(publicFields, strings.ToLower(key))
+		if hidden || sent[ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
 			if part, err := New(Masked, text, secret.Hosts()); err == nil {
 				all = append(all, part)
 			}

@@ -233,7 +233,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestKnown(t *testing.T) {
-	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"]}`
+	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"],"project_id":"my-project","seed":"3 horses","list":["unnamed9"]}`
 	s := &Source{Environ: environ(map[string]string{"ANALYTICS_TOKEN": "token-1", "SHEET": key})}
 	known, err := s.Known(reporter, References(reporter))
 	if err != nil {
@@ -244,7 +244,7 @@ func TestKnown(t *testing.T) {
 		values = append(values, k.Reveal())
 	}
 	slices.Sort(values)
-	if want := []string{canary, "client-1", "p1", "token-1", key}; !slices.Equal(values, want) {
+	if want := []string{"3 horses", canary, "client-1", "p1", "token-1", "unnamed9", key}; !slices.Equal(values, want) {
 		t.Errorf("known values are %q, want %q", values, want)
 	}
 }
