@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -24,7 +25,7 @@ import (
 // claims returns all rows of the store that give authority if the register contains them.
 func claims(tx state.Tx) (all []authority.Row, err error) {
 	for _, of := range []func(state.Tx) ([]authority.Row, error){
-		identity.Claims, approval.Claims, grant.Claims, allowance.Claims, review.Claims,
+		identity.Claims, approval.Claims, grant.Claims, allowance.Claims, review.Claims, host.LockClaims,
 	} {
 		rows, err := of(tx)
 		if err != nil {

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
@@ -34,6 +36,9 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 		seen, newest, err = lockSeen(a.ctx, a.options.Store, path, digest)
 	}
 	switch {
+	case errors.Is(err, errLockRows):
+		return drifted(err.Error(), "find out who can write to the store, check ambit.lock, and accept it with: ambit lock "+
+			a.manifest.Path)
 	case err != nil:
 		return call.Refuse("act", call.StoreUnavailable,
 			"cannot look up the last used ambit.lock in the store: %v", err)
@@ -72,7 +77,7 @@ func (a *Agent) watchLock(access agent.Access) error {
 	if !access.Allows(agent.Right{Kind: agent.CanWrite, What: folder}) {
 		return nil
 	}
-	return rememberLock(a.ctx, a.options.Store, path, noLock)
+	return rememberLock(a.ctx, a.options.Store, path, noLock, false)
 }
 
 // rememberLock records the lock file if lostLock treated it as new.
@@ -82,7 +87,7 @@ func (a *Agent) rememberLock() *call.Refusal {
 	if a.newLock.digest == "" {
 		return nil
 	}
-	if err := rememberLock(a.ctx, a.options.Store, a.newLock.path, a.newLock.digest); err != nil {
+	if err := rememberLock(a.ctx, a.options.Store, a.newLock.path, a.newLock.digest, false); err != nil {
 		return call.Refuse("act", call.StoreUnavailable, "ambit cannot record which ambit.lock is used: %v", err)
 	}
 	a.newLock.digest = ""
@@ -104,33 +109,115 @@ func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.A
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	return rememberLock(ctx, b, path, digest)
+	return rememberLock(ctx, b, path, digest, true)
 }
 
-func rememberLock(ctx context.Context, b *store.Store, path, digest string) error {
+// rememberLock records a lock file as the one that was used last, whatever the clock says. Rows that something other than
+// ambit changed stay as they are, unless a person has just accepted the lock file.
+func rememberLock(ctx context.Context, b *store.Store, path, digest string, accepted bool) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := tx.Exec(`INSERT INTO locks_seen (agent, digest, seen) VALUES ($1, $2, $3)
-ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, time.Now().UnixMicro())
-		return err
+		v, err := b.Authority.View(tx)
+		if err != nil {
+			return err
+		}
+		digests, last, err := lockRows(tx, path)
+		switch {
+		case err != nil:
+			return err
+		case changedLocks(v, path, digests) && !accepted:
+			return errLockRows
+		case changedLocks(v, path, digests):
+			if _, err := tx.Exec(`DELETE FROM locks_seen WHERE agent = $1`, path); err != nil {
+				return err
+			}
+			digests, last = nil, 0
+		}
+		_, err = tx.Exec(`INSERT INTO locks_seen (agent, digest, seen) VALUES ($1, $2, $3)
+ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, max(time.Now().UnixMicro(), last+1))
+		if err != nil {
+			return err
+		}
+		digests = append(slices.DeleteFunc(digests, func(d string) bool { return d == digest }), digest)
+		return b.Authority.Put(tx, lockRow(path, digests))
 	})
 }
+
+// errLockRows means that the register of authority does not match the rows of an agent in the table locks_seen.
+var errLockRows = errors.New("something other than ambit changed which ambit.lock the agent used last")
 
 // lockSeen looks up the lock files that an agent has used. The agent is identified by the path of its manifest. The
 // result seen is the given digest if the agent has used the lock file with this digest, and empty if not. The result
 // newest is the digest of the lock file that the agent used last.
 func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, newest string, err error) {
-	err = b.DB.Read(ctx, func(tx state.Tx) error {
+	err = b.Authority.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		seen, newest = "", ""
-		const query = `SELECT digest FROM locks_seen WHERE agent = $1 ORDER BY seen`
-		return tx.Query(query, []any{path}, func(row state.Row) error {
-			err := row.Scan(&newest)
-			if newest == digest {
-				seen = newest
-			}
+		digests, _, err := lockRows(tx, path)
+		switch {
+		case err != nil:
 			return err
-		})
+		case changedLocks(v, path, digests):
+			return errLockRows
+		}
+		if len(digests) > 0 {
+			newest = digests[len(digests)-1]
+		}
+		if slices.Contains(digests, digest) {
+			seen = digest
+		}
+		return nil
 	})
 	return seen, newest, err
+}
+
+// lockRows returns the digests of the lock files that an agent has used, oldest first, and when it used the last one.
+func lockRows(tx state.Tx, path string) (digests []string, last int64, err error) {
+	const query = `SELECT digest, seen FROM locks_seen WHERE agent = $1 ORDER BY seen, digest`
+	err = tx.Query(query, []any{path}, func(row state.Row) error {
+		var digest string
+		err := row.Scan(&digest, &last)
+		digests = append(digests, digest)
+		return err
+	})
+	return digests, last, err
+}
+
+// changedLocks reports whether something other than ambit changed the rows of an agent. An agent without an entry in the
+// register was last started by a version of ambit that made none.
+func changedLocks(v *authority.View, path string, digests []string) bool {
+	row := lockRow(path, digests)
+	return v.Knows(row.Kind, row.ID) && !v.Has(row)
+}
+
+// LockClaims returns the entries of all rows in the table locks_seen, whether or not the register contains them.
+func LockClaims(tx state.Tx) (rows []authority.Row, err error) {
+	const query = `SELECT agent, digest FROM locks_seen ORDER BY agent, seen, digest`
+	var path string
+	var digests []string
+	flush := func() {
+		if len(digests) > 0 {
+			rows = append(rows, lockRow(path, digests))
+		}
+	}
+	err = tx.Query(query, nil, func(row state.Row) error {
+		var next, digest string
+		err := row.Scan(&next, &digest)
+		if next != path {
+			flush()
+			path, digests = next, nil
+		}
+		digests = append(digests, digest)
+		return err
+	})
+	flush()
+	return rows, err
+}
+
+// lockRow returns the entry of an agent's lock files in the register.
+func lockRow(path string, digests []string) authority.Row {
+	return authority.Row{
+		Kind: authority.Lock, ID: path, Content: []byte(authority.ID(digests...)),
+		Gives: "the record of which ambit.lock was used last",
+	}
 }
 
 // lockDigest returns the digest of the agent's entry in the lock file. The digest is empty if there is no entry.

@@ -55,6 +55,8 @@ const (
 	Grant     Kind = "grant"
 	Allowance Kind = "allowance"
 	Review    Kind = "review"
+	// Lock is a row for all lock files that an agent has used.
+	Lock Kind = "lock file"
 	// used marks a single-use id that was used. It is the only kind without a row in another table.
 	used Kind = "used"
 )
@@ -136,6 +138,12 @@ type View struct {
 func (v *View) Has(row Row) bool {
 	e, ok := v.entries[key{row.Kind, row.ID}]
 	return ok && e.sum == sha256.Sum256(row.Content)
+}
+
+// Knows reports whether the register contains a row with this id, whatever its content is.
+func (v *View) Knows(kind Kind, id string) bool {
+	_, ok := v.entries[key{kind, id}]
+	return ok
 }
 
 // Missing returns the rows of the register that are still valid but are not among claims. They were deleted or changed
