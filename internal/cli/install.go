@@ -56,8 +56,11 @@ type installer struct {
 	ledger  *client.Ledger
 	// prior is the installed agent with the same name. It is nil if there is no such agent.
 	prior *manifest.Manifest
-	plans []*client.Change // plans[i] belongs to doc.Changes[i]; nil for a client without a configuration file
-	doc   installDocument
+	// staged is a copy of the agent's files that is made before the user is asked, because a file could change while the
+	// user reads. It is nil if nothing is to be copied.
+	staged *client.Staged
+	plans  []*client.Change // plans[i] belongs to doc.Changes[i]; nil for a client without a configuration file
+	doc    installDocument
 }
 
 type installDocument struct {
@@ -159,8 +162,13 @@ func (in *installer) run(ctx context.Context) error {
 		return missing("", "the list of installed agents cannot be read: %w", err)
 	}
 	defer in.ledger.Close()
+	defer func() {
+		if in.staged != nil {
+			in.staged.Discard()
+		}
+	}()
 	for _, step := range []func(context.Context) error{
-		in.compare, in.plan, in.introduce, in.askCredentials, in.prove, in.copyAgent, in.write, in.listMissing,
+		in.compare, in.stage, in.consent, in.plan, in.introduce, in.askCredentials, in.prove, in.copyAgent, in.write, in.listMissing,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -208,9 +216,8 @@ func (in *installer) note(format string, args ...any) {
 	}
 }
 
-// compare derives the agent's name from the path of the manifest. It then compares the agent with the installed agent
-// of the same name.
-func (in *installer) compare(ctx context.Context) error {
+// compare derives the agent's name from the path of the manifest, and finds the installed agent of the same name.
+func (in *installer) compare(context.Context) error {
 	path, err := filepath.Abs(in.m.Path)
 	if err != nil {
 		return err
@@ -250,10 +257,7 @@ func (in *installer) compare(ctx context.Context) error {
 		return no("put the manifest and its program into one folder, and name the manifest agent.toml or findagent.json",
 			"%s has a program, so the manifest must be named agent.toml or findagent.json", in.m.Path)
 	}
-	if in.prior == nil || in.inPlace() {
-		return nil
-	}
-	return in.consent(ctx, manifest.Diff(in.prior.Agent(), a))
+	return nil
 }
 
 // reading returns the options for reading manifests.
@@ -327,7 +331,8 @@ func fileFailure(err error) error {
 	return err
 }
 
-func (in *installer) copyAgent(ctx context.Context) error {
+// stage copies the agent's files to a temporary folder.
+func (in *installer) stage(context.Context) error {
 	if in.inPlace() || in.flags.dryRun {
 		return nil
 	}
@@ -340,17 +345,20 @@ func (in *installer) copyAgent(ctx context.Context) error {
 			return err
 		}
 	}
-	s, err := client.Stage(in.t.home.Agents(), in.name, filepath.Clean(folder), whole, files)
-	if err != nil {
+	if in.staged, err = client.Stage(in.t.home.Agents(), in.name, filepath.Clean(folder), whole, files); err != nil {
 		return no("", "%s cannot be copied: %w", in.m.Path, err)
 	}
-	defer s.Discard()
-	// Install exactly the text that the user saw, because the file may have changed since then.
-	if err := s.Write(base, []byte(in.m.Source.Text)); err != nil {
+	// Install exactly the text that the user sees, because the file may have changed since it was read.
+	if err := in.staged.Write(base, []byte(in.m.Source.Text)); err != nil {
 		return err
 	}
-	if err := in.checkNoOtherAgents(s.Dir, base); err != nil {
-		return err
+	return in.checkNoOtherAgents(in.staged.Dir, base)
+}
+
+func (in *installer) copyAgent(ctx context.Context) error {
+	s := in.staged
+	if s == nil {
+		return nil
 	}
 	if len(s.Left) > 0 {
 		in.warn("not copied: %s", strings.Join(s.Left, ", "))
@@ -361,7 +369,7 @@ func (in *installer) copyAgent(ctx context.Context) error {
 	if err := in.ledger.Copied(in.name); err != nil {
 		return err
 	}
-	return in.rememberLock(ctx, base)
+	return in.rememberLock(ctx, filepath.Base(in.m.Path))
 }
 
 // rememberLock records the installed lock file in the store, as the agent's newest lock file.

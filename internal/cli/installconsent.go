@@ -120,13 +120,20 @@ func (in *installer) introduce(ctx context.Context) error {
 
 // consent prints the differences between the new agent and the installed agent. If the new agent is allowed to do more,
 // the user must agree. If the user does not agree, consent returns an error.
-func (in *installer) consent(ctx context.Context, d manifest.Delta) error {
+func (in *installer) consent(ctx context.Context) error {
+	if in.prior == nil || in.inPlace() {
+		return nil
+	}
 	a, old := in.m.Agent(), in.prior.Agent()
+	d, folder := manifest.Diff(old, a), filepath.Dir(in.m.Path)
+	if in.staged != nil {
+		folder = filepath.Join(in.staged.Dir, in.name)
+	}
 	if a.ID != old.ID {
 		detail := fmt.Sprintf("a different agent: %s → %s", old.ID, a.ID)
 		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: detail})
 	}
-	relocked, err := lock.Relocked(in.prior, in.m)
+	relocked, err := lock.Relocked(in.prior, in.m, folder)
 	if err != nil {
 		return no(pack.HintOf(err), "%w", err)
 	}

@@ -13,16 +13,17 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest.
+// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest, which
+// is in the given folder.
 // The author of the new lock file decides which packages the agent's servers run. The user must therefore accept
 // every difference, as in [Locking.Run].
-func Relocked(installed, m *manifest.Manifest) ([]manifest.Change, error) {
-	was, err := lockOf(installed)
+func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change, error) {
+	was, err := lockOf(installed, filepath.Dir(installed.Path))
 	if err != nil {
 		detail := fmt.Sprintf("the lock of the installed agent cannot be read: %v", err)
 		return []manifest.Change{{What: "lock", Detail: detail}}, nil
 	}
-	now, err := lockOf(m)
+	now, err := lockOf(m, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +93,8 @@ func lockedFirst(now *pack.LockedAgent) []manifest.Change {
 
 // lockOf returns the agent's entry in the lock file in the manifest's folder. lockOf returns nil if the lock file or
 // the entry is missing.
-func lockOf(m *manifest.Manifest) (*pack.LockedAgent, error) {
-	lock, err := pack.ReadLock(filepath.Join(filepath.Dir(m.Path), pack.LockName))
+func lockOf(m *manifest.Manifest, folder string) (*pack.LockedAgent, error) {
+	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
 	if errors.Is(err, pack.LockMissing) {
 		return nil, nil
 	}

@@ -95,7 +95,7 @@ func TestRelocked(t *testing.T) {
 		"dependencies from the lock":     {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now decides which dependencies of server "fs" are installed`},
 		"locked on another platform too": {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
-		got, err := Relocked(tt.was, tt.now)
+		got, err := Relocked(tt.was, tt.now, filepath.Dir(tt.now.Path))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -103,7 +103,7 @@ func TestRelocked(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", name, got, tt.want)
 		}
 	}
-	if _, err := Relocked(at(one(nil)), damaged); err == nil {
+	if _, err := Relocked(at(one(nil)), damaged, filepath.Dir(damaged.Path)); err == nil {
 		t.Error("an unreadable lock was accepted")
 	}
 }

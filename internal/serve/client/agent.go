@@ -29,6 +29,7 @@ type Staged struct {
 	name, place  string // the name of the agent, and the path at which Commit installs it
 	files, bytes int64
 	lost         bool // set if the previous version is in Dir and could not be restored
+	first        bool // set if there was no agents folder
 }
 
 // Stage copies the given files from an agent's folder to a temporary folder inside the agents folder. If whole is true,
@@ -46,10 +47,14 @@ func Stage(agents, name, folder string, whole bool, files []string) (*Staged, er
 		return nil, err
 	}
 	defer from.Close()
+	_, missing := os.Stat(agents)
 	if err := os.MkdirAll(agents, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Staged{Dir: filepath.Join(agents, ".new-"+rand.Text()), name: name, place: filepath.Join(agents, name)}
+	s := &Staged{
+		first: errors.Is(missing, fs.ErrNotExist),
+		Dir:   filepath.Join(agents, ".new-"+rand.Text()), name: name, place: filepath.Join(agents, name),
+	}
 	err = os.MkdirAll(filepath.Join(s.Dir, name), 0o700)
 	if whole && err == nil {
 		err = s.copyAll(from)
@@ -214,10 +219,15 @@ func syncAll(folder string) error {
 	})
 }
 
-// Discard removes the temporary folder, unless this folder contains the only copy of the previous version.
+// Discard removes the temporary folder, unless this folder contains the only copy of the previous version. It also
+// removes an agents folder that Stage made, if it is empty.
 func (s *Staged) Discard() {
-	if !s.lost {
-		_ = os.RemoveAll(s.Dir)
+	if s.lost {
+		return
+	}
+	_ = os.RemoveAll(s.Dir)
+	if s.first {
+		_ = os.Remove(filepath.Dir(s.Dir))
 	}
 }
 
