@@ -3,9 +3,9 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"

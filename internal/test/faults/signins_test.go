@@ -23,13 +23,12 @@ type provider struct {
 	http *httptest.Server
 	life int // of an access token, in seconds
 
-	mu       sync.Mutex
-	person   map[string]string // by code, token and MCP session
-	right    map[string]int    // calls with the caller's own token, by person
-	wrong    []string
-	clientID int
-	renewed  int
-	reused   int // refresh tokens that were used twice
+	mu      sync.Mutex
+	person  map[string]string // by code, token and MCP session
+	right   map[string]int    // calls with the caller's own token, by person
+	wrong   []string
+	renewed int
+	reused  int // refresh tokens that were used twice
 }
 
 func newProvider(t *testing.T, life int) *provider {
