@@ -133,7 +133,7 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 			return err
 		}
 		if !agreed {
-			return no("to look at them, run: ambit key list; to adopt them, add --yes", "nothing was adopted")
+			return no("ambit key list shows them; to adopt them, run this command again with --yes", "nothing was adopted")
 		}
 	}
 	ids, rows := []string{}, []adoptedRow{}

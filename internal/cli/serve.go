@@ -323,8 +323,8 @@ func addressHint(ctx context.Context, h home.Home) string {
 // message. The daemon serves requests in the meantime.
 const settleTime = 10 * time.Second
 
-// printReady prints the served agents and how to connect to them. The parameter announced reports whether other
-// commands can find this daemon.
+// printReady prints the served agents and how to connect to them. If announced is true, other commands can find this
+// daemon.
 func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
 	link, aboutLink, another := p.URL, "ambit does not write sign-in links to files", "a link"
 	if !t.writesFile() {

@@ -63,7 +63,7 @@ func (s *Source) Token(
 	if c := key.content(); c.scoped {
 		if i := slices.IndexFunc(slot.Scopes, func(s string) bool { return !slices.Contains(c.scopes, s) }); i >= 0 {
 			r := call.Refuse(Stage, call.CredentialMissing,
-				"the key %s was not set for the scope %s, which the manifest asks for", slot.Ref, diag.Quote(slot.Scopes[i]))
+				"the manifest asks for the scope %s, and the key %s was set without it", diag.Quote(slot.Scopes[i]), slot.Ref)
 			r.Hint = fmt.Sprintf("if the agent may have the scope, run: ambit secret set %s %s",
 				diag.ShellWord(s.Agent), diag.ShellWord(slot.Ref))
 			return Secret{}, r

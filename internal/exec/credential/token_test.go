@@ -43,7 +43,7 @@ func TestSealedScopes(t *testing.T) {
 				_, err = s.Token(t.Context(), nil, a, &a.Slots[0], found)
 				want := "is not the key of a service account" // the next check
 				if c.refused != "" && name == "vault" {
-					want = "was not set for the scope " + c.refused
+					want = "asks for the scope " + c.refused
 				}
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("with the key in the %s, Token returned %v; want %s", name, err, want)

@@ -91,7 +91,7 @@ func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line))
 // warn is like log, but for problems. Logs with levels show the prefix as the level.
 func (s *server) warn(line string) { s.log("warning: " + line) }
 
-// logOutput is like log, but for lines whose number and size the server determines.
+// logOutput is like log, but for the output of the server, which can be of any amount. It has its own limit.
 func (s *server) logOutput(line string) {
 	s.output.write(line, s.options.clock.Now(), s.secrets.mask, func(line string) { s.options.Output(s.alias, line) })
 }

@@ -164,7 +164,7 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 }
 
 // stillWatched asks the gateway about each subscription to a resource, and ends the subscriptions that the gateway no
-// longer allows. It reports whether a subscription is left.
+// longer allows. It reports whether any subscription remains.
 func (s *server) stillWatched(ctx context.Context, uri string, w *watch) bool {
 	s.mu.Lock()
 	clients := make(map[string][]*call.Forward, len(w.clients))

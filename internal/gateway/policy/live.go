@@ -312,7 +312,7 @@ func (s *snapshot) view(a *agent.Agent, on subject, groups []string) *view {
 	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.fileName(), v.principal, v.resource)
 	for _, one := range v.rules {
 		if g, ok := grantOf(one); ok && g.ID != "" && g.ID != a.ID && slices.Contains(scopes, g.Scope) {
-			v.unpermitted += fmt.Sprintf("; the grant of %s belongs to another agent of this name, %s",
+			v.unpermitted += fmt.Sprintf("; the grant of %s was made to another agent with the same name, %s",
 				g.Scope, quote(g.ID))
 		}
 	}

@@ -11,7 +11,7 @@ func TestBadFormats(t *testing.T) {
 		"no tab":                          "has no tab",
 		"x\t(":                            "missing closing",
 		"x\tabc(?i)def":                   "ignore case",
-		"x\tabc(?:de){2}":                 "repeats more than one character",
+		"x\tabc(?:de){2}":                 "repeats a group",
 		"x\tabc^":                         "cannot be used here",
 		"x\tabc[é]{4}":                    "other than ASCII",
 		"x\tabc(?:d|[é])":                 "other than ASCII",

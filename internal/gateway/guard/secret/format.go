@@ -197,7 +197,7 @@ func (c *classes) expand(re *syntax.Regexp, in [][]part) ([][]part, error) {
 			sub = &syntax.Regexp{Op: syntax.OpCharClass, Rune: []rune{sub.Rune[0], sub.Rune[0]}}
 		}
 		if sub.Op != syntax.OpCharClass {
-			return nil, fmt.Errorf("%s repeats more than one character", re)
+			return nil, fmt.Errorf("%s repeats a group, but only a single character can be repeated", re)
 		}
 		k, err := c.classOf(sub)
 		return extend(part{class: k, min: low, max: max(high, 0)}), err

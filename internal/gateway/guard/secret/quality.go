@@ -56,7 +56,7 @@ func measure(value []byte) (q quality) {
 		low |= bit &^ mask
 		high |= bit & mask
 		kind := kinds[c]
-		// Two letters are a pair, unless a capital letter begins a new word.
+		// A pair is two adjacent letters. A capital after a small letter begins a new word, so these two are not a pair.
 		pair := (last | last>>8) & (kind | kind>>8&^last) & 1
 		counts += kind + pair*countPair + pair&uint64(row>>(c&0x1f))*countCommon
 		row, last = bigrams[c&0x1f], kind

@@ -30,7 +30,7 @@ func ownerKey(owner string) (key int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(raw)), true
 }
 
-// establish makes the connection a new owner. It acquires an advisory lock and leases a log.
+// establish starts a new owner on this connection: it acquires an advisory lock and leases a log.
 func (s *store) establish(ctx context.Context) error {
 	owner, key := newOwner()
 	if _, err := s.conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
