@@ -276,6 +276,36 @@ func TestPathsOfOtherURLs(t *testing.T) {
 	}
 }
 
+// A rule that compares an argument with a URL does not hide the file URLs in this argument from rules about paths.
+func TestFileURLsBesideRulesOverURLs(t *testing.T) {
+	const (
+		compares = `forbid (principal, action, resource) when { context.arguments has uri && context.arguments.uri == "memo://hr" };`
+		like     = `forbid (principal, action, resource) when { context.arguments has uri && context.arguments.uri like "https://a.example/*" };`
+		forbid   = `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };`
+		permit   = `permit (principal, action, resource) when { context.paths_all_under.contains("/srv") };`
+		pathOf   = `forbid (principal, action, resource) when { context.path_of has uri && context.path_of.uri.any_under.contains("/etc") };`
+	)
+	for _, tt := range []struct {
+		rules   string
+		dialect agent.Dialect
+		args    string
+		want    string
+	}{
+		{forbid + compares, agent.Matrix, `{"uri": "file:///etc/passwd"}`, "policy_denied"},
+		{forbid + like, agent.Matrix, `{"uri": "file:///etc/passwd"}`, "policy_denied"},
+		{forbid + compares, agent.Matrix, `{"uri": ["file:///etc/passwd"]}`, "policy_denied"},
+		{forbid + compares, agent.Matrix, `{"uri": "file:///srv/a"}`, "yes"},
+		{forbid + compares, agent.Matrix, `{"uri": "memo://lunch"}`, "yes"},
+		{pathOf + compares, agent.Matrix, `{"uri": "file:///etc/passwd"}`, "policy_denied"},
+		{permit + compares, agent.GPARS, `{"path": "/srv/a"}`, "yes"},
+		{permit + compares, agent.GPARS, `{"path": "/srv/a", "uri": "file:///etc/passwd"}`, "scope_not_granted"},
+	} {
+		if got := first(judgeOne(t, tt.rules, tt.dialect, tt.args)); got != tt.want {
+			t.Errorf("%s with the rules %s: %s, want %s", tt.args, tt.rules, got, tt.want)
+		}
+	}
+}
+
 // Every absolute path in a call can be the start folder of a relative path.
 func TestStartFolders(t *testing.T) {
 	many := strings.Join(numbers(17), `","/`)

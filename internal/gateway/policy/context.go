@@ -418,8 +418,10 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 		_, f := urlFlaw(s, compared)
 		return f
 	}
+	var f flaw
 	if compared && isURL && fileURL.MatchString(s) {
-		return new(places).addFileURL(s)
+		each(func(p *places) { f = p.addFileURL(s) })
+		return f
 	}
 	if f := pathFlaw(s); f.what != "" {
 		return f
@@ -436,7 +438,6 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 		each((*places).addUnknown)
 		return flaw{}
 	}
-	var f flaw
 	each(func(p *places) { f = p.addPath(s, r.bases) })
 	return f
 }
