@@ -174,7 +174,51 @@ func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) 
 		return nil
 	}
 	t, c := asRulesSee(f, b)
-	return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+	if stopped := gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal(); stopped != nil {
+		return stopped
+	}
+	return g.permitItem(f)
+}
+
+// permitItem refuses requests about a resource or a prompt that the policy denies to the caller whatever the other
+// arguments are. Completions contain values from it, and updates say when it changes. A rule usually names only the
+// requests that read it.
+func (g *Gateway) permitItem(f *call.Forward) *call.Refusal {
+	item, open := *f, ""
+	switch f.Method {
+	case "resources/subscribe":
+		item.Method = "resources/read"
+	case "completion/complete":
+		var params struct {
+			Ref struct {
+				Type string `json:"type"`
+				Name string `json:"name"`
+				URI  string `json:"uri"`
+			} `json:"ref"`
+		}
+		var known map[string]string
+		err := json.Unmarshal(f.Params, &params)
+		switch {
+		case err == nil && params.Ref.Type == "ref/prompt":
+			item.Method, known, open = "prompts/get", map[string]string{"name": params.Ref.Name}, "arguments"
+		case err == nil && params.Ref.Type == "ref/resource" && strings.Contains(params.Ref.URI, "{"):
+			item.Method, known, open = "resources/read", map[string]string{}, "uri"
+		case err == nil && params.Ref.Type == "ref/resource":
+			item.Method, known = "resources/read", map[string]string{"uri": params.Ref.URI}
+		default:
+			return call.Refuse(gate.Stage, call.InputInvalid, "the request names no prompt or resource to complete")
+		}
+		if item.Params, err = json.Marshal(known); err != nil {
+			return call.Refuse(gate.Stage, call.InputInvalid, "the name of the prompt or resource is not valid")
+		}
+	default:
+		return nil
+	}
+	if g.Offers(&item, open) {
+		return nil
+	}
+	return call.Refuse(gate.Stage, call.PolicyDenied,
+		"the policy denies %s for this prompt or resource, and therefore %s too", item.Method, f.Method)
 }
 
 // asRulesSee returns a request as a call to a tool.

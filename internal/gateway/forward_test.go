@@ -86,7 +86,10 @@ func TestForwardPassesTheGate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.cedar")
 	rules := `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };
 forbid (principal, action, resource) when { resource.name == "prompts/get" && context.arguments.name == "hidden" };
+forbid (principal, action, resource) when { resource.name == "resources/read" && context.arguments.uri like "memo://hr*" };
 forbid (principal, action, resource in Server::"closed");
+forbid (principal, action, resource == Tool::"unread/resources/read");
+permit (principal, action, resource in Server::"unread");
 permit (principal, action, resource in Server::"s");`
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
@@ -129,6 +132,13 @@ permit (principal, action, resource in Server::"s");`
 		{"s", "prompts/get", `{"name":"hidden"}`, false},
 		{"s", "prompts/get", `{"name":"open","arguments":{"file":"/etc/passwd"}}`, false},
 		{"s", "completion/complete", `{"ref":{"type":"ref/resource","uri":"file:///{path}"},"argument":{"name":"path","value":"/etc/pas"}}`, false},
+		{"s", "completion/complete", `{"ref":{"type":"ref/resource","uri":"file:///{path}"},"argument":{"name":"path","value":"/srv"}}`, true},
+		{"unread", "completion/complete", `{"ref":{"type":"ref/resource","uri":"memo://{id}"},"argument":{"name":"id","value":""}}`, false},
+		{"s", "completion/complete", `{"ref":{"type":"ref/resource","uri":"memo://hr"},"argument":{"name":"id","value":""}}`, false},
+		{"s", "completion/complete", `{"ref":{"type":"ref/prompt","name":"open"},"argument":{"name":"who","value":"a"}}`, true},
+		{"s", "completion/complete", `{"ref":{"type":"ref/prompt","name":"hidden"},"argument":{"name":"who","value":"a"}}`, false},
+		{"s", "resources/subscribe", `{"uri":"memo://hr"}`, false},
+		{"s", "resources/subscribe", `{"uri":"memo://lunch"}`, true},
 	} {
 		for _, dialect := range []agent.Dialect{agent.Matrix, agent.GPARS, agent.FindAgent, agent.Covenant} {
 			s := &shelf{}
