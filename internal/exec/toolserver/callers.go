@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -199,7 +200,7 @@ func (s *server) ownedBy(in SignIn) *server {
 	o.SignIn, o.Authorize, o.Callers = func(*agent.Server) SignIn { return in }, nil, nil
 	o.OnProven = func(string, map[string][]byte) {}
 	o.OnNotify = func(alias, method string, params jsontext.Value) {
-		if method != methodUpdated { // all clients would see it
+		if strings.HasSuffix(method, "/list_changed") { // all clients see it, and the others contain data of the caller
 			s.options.OnNotify(alias, method, params)
 		}
 	}
@@ -207,8 +208,6 @@ func (s *server) ownedBy(in SignIn) *server {
 	own.base = s
 	return own
 }
-
-const methodUpdated = "notifications/resources/updated"
 
 // isAsleep reports whether a lazy server is stopped.
 func (s *server) isAsleep() bool {

@@ -194,6 +194,24 @@ func (d *desk) requests(token string) int {
 	return d.used[token]
 }
 
+// All clients of an agent see the notifications that no request waits for. The server of a caller may send only those
+// that contain nothing of this caller.
+func TestNotificationsOfACaller(t *testing.T) {
+	r, d := callersRig(t, []string{"echo"}, map[string]*mcp.Server{"one": sdkServer("echo")})
+	var seen []string
+	r.o.OnNotify = func(_, method string, _ jsontext.Value) { seen = append(seen, method) }
+	own := r.start().servers["web"].ownedBy(ownSignIn{d, "bob", "one"})
+	for _, method := range []string{
+		"notifications/elicitation/complete", "notifications/message", "notifications/progress",
+		"notifications/resources/updated", "notifications/secrets/of/bob", "notifications/prompts/list_changed",
+	} {
+		own.options.OnNotify("web", method, jsontext.Value(`{"of":"bob"}`))
+	}
+	if got := strings.Join(seen, " "); got != "notifications/prompts/list_changed" {
+		t.Errorf("all clients see %s", got)
+	}
+}
+
 // The number of callers with a connection is bounded. An idle one is closed for a new one, and a busy one is not.
 func TestCallersAreBounded(t *testing.T) {
 	r, d := callersRig(t, []string{"echo"}, map[string]*mcp.Server{"one": sdkServer("echo")})
