@@ -252,7 +252,8 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	var name string
-	if json.Unmarshal(claim(claims, o.config.PrincipalClaim), &name) != nil || !ValidName(name) {
+	value, err := claim(claims, pathOf(claims, o.config.PrincipalClaim))
+	if err != nil || json.Unmarshal(value, &name) != nil || !ValidName(name) {
 		return nil, fmt.Errorf("%w: the claim %s does not contain a valid principal name", ErrToken, o.config.PrincipalClaim)
 	}
 	// An unverified email address could belong to another person.

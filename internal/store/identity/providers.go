@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -100,38 +99,46 @@ const (
 	maxMethods = 32
 )
 
-// claim returns a claim by its name, or by a JSON pointer (RFC 6901) if the name begins with a slash. It returns nil if
-// the claim is absent or null.
-func claim(claims map[string]jsontext.Value, name string) jsontext.Value {
-	value := claims[name]
-	if value == nil && strings.HasPrefix(name, "/") {
-		first := true
-		for token := range jsontext.Pointer(name).Tokens() {
-			if first {
-				value, first = claims[token], false
-				continue
-			}
-			var members map[string]jsontext.Value
-			if json.Unmarshal(value, &members) != nil {
-				return nil
-			}
-			value = members[token]
+// pathOf returns the path to a claim: its name, or the tokens of a JSON pointer (RFC 6901) if no claim has the name.
+func pathOf(claims map[string]jsontext.Value, name string) []string {
+	if claims[name] != nil || !strings.HasPrefix(name, "/") {
+		return []string{name}
+	}
+	return slices.Collect(jsontext.Pointer(name).Tokens())
+}
+
+// claim returns the claim at a path. It returns nil if the claim is absent or null. It fails if there is something other
+// than an object on the path.
+func claim(claims map[string]jsontext.Value, path []string) (value jsontext.Value, err error) {
+	members := claims
+	for i, token := range path {
+		if i > 0 && value != nil && json.Unmarshal(value, &members) != nil {
+			return nil, errors.New("is not in an object")
+		}
+		if value, members = members[token], nil; string(value) == "null" {
+			value = nil
 		}
 	}
-	if bytes.Equal(value, []byte("null")) {
-		return nil
-	}
-	return value
+	return value, nil
 }
 
 // groupsOf returns the groups of a token. The claim is a string or a list of strings. groupsOf fails if the token may
 // have more groups than the claim contains.
 func (c *OIDCConfig) groupsOf(claims map[string]jsontext.Value) ([]string, error) {
+	path := pathOf(claims, c.GroupsClaim)
 	var elsewhere map[string]jsontext.Value
-	if json.Unmarshal(claims["_claim_names"], &elsewhere) == nil && elsewhere[c.GroupsClaim] != nil {
+	if names := claims["_claim_names"]; names != nil && json.Unmarshal(names, &elsewhere) != nil {
+		return nil, errors.New("the claim _claim_names is not an object")
+	}
+	// Microsoft Entra ID sends hasgroups in place of groups that would make some tokens too long.
+	if elsewhere[path[0]] != nil || claims[path[0]] == nil && string(claims["hasgroups"]) == "true" {
 		return nil, fmt.Errorf("the token has too many groups for its provider, so the claim %s is not in the token", c.GroupsClaim)
 	}
-	groups, err := texts(claim(claims, c.GroupsClaim), maxGroups, ValidGroup)
+	value, err := claim(claims, path)
+	if err != nil {
+		return nil, fmt.Errorf("the claim %s %w", c.GroupsClaim, err)
+	}
+	groups, err := texts(value, maxGroups, ValidGroup)
 	if err != nil {
 		return nil, fmt.Errorf("the claim %s %w", c.GroupsClaim, err)
 	}
@@ -140,26 +147,26 @@ func (c *OIDCConfig) groupsOf(claims map[string]jsontext.Value) ([]string, error
 
 // strength returns the claims acr and amr of a token.
 func strength(claims map[string]jsontext.Value) (acr string, amr []string, err error) {
-	one, err := texts(claim(claims, "acr"), 1, ValidGroup)
+	one, err := texts(claims["acr"], 1, ValidGroup)
 	if err != nil {
 		return "", nil, fmt.Errorf("the claim acr %w", err)
 	}
 	if len(one) == 1 {
 		acr = one[0]
 	}
-	if amr, err = texts(claim(claims, "amr"), maxMethods, ValidGroup); err != nil {
+	if amr, err = texts(claims["amr"], maxMethods, ValidGroup); err != nil {
 		return "", nil, fmt.Errorf("the claim amr %w", err)
 	}
 	return acr, amr, nil
 }
 
-// texts decodes a claim that is a string or a list of strings. Every string must be valid. An absent claim and an empty
-// string result in an empty list.
+// texts decodes a claim that is a string or a list of strings. Every string must be valid. An absent claim, null and
+// an empty string result in an empty list.
 func texts(claim jsontext.Value, limit int, valid func(string) bool) ([]string, error) {
 	var list []string
 	var one string
 	switch {
-	case claim == nil, string(claim) == `""`:
+	case claim == nil, string(claim) == "null", string(claim) == `""`:
 		return nil, nil
 	case claim.Kind() == '"' && json.Unmarshal(claim, &one) == nil:
 		list = []string{one}

@@ -72,7 +72,7 @@ sales = ["crm"]
 		{"a partner token with the name of a home group", partner, roles("finance", "staff", "ops"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"partner:finance", "partner:ops", "partner:staff"}}},
 		{"a partner token with a renamed group", partner, roles("6f2c-11", "6f2c-12"), &Principal{Name: "partner:ada", Agents: []string{"forge", "payroll"}, Groups: []string{"finance", "home:staff"}}},
 		{"a partner token with the name of a home admin", partner, map[string]any{"sub": "eve", "realm_access": nil}, &Principal{Name: "partner:eve"}},
-		{"a partner token without a list of groups", partner, map[string]any{"realm_access": "x"}, &Principal{Name: "partner:ada", Agents: []string{"forge"}}},
+		{"a partner token without a list of groups", partner, map[string]any{"realm_access": "x"}, nil},
 		{"a partner token with a long name", partner, map[string]any{"sub": strings.Repeat("a", maxName)}, nil},
 		{"not configured", stranger, nil, nil},
 	} {
@@ -135,6 +135,9 @@ func TestClaimsAreBounded(t *testing.T) {
 		{"a long name", map[string]any{"groups": []string{strings.Repeat("g", maxName+1)}}, false},
 		{"groups stored only at the provider", map[string]any{"_claim_names": map[string]any{"groups": "src1"}, "_claim_sources": sources}, false},
 		{"other claims stored only at the provider", map[string]any{"_claim_names": map[string]any{"roles": "src1"}, "_claim_sources": sources}, true},
+		{"groups of Microsoft stored elsewhere", map[string]any{"hasgroups": true}, false},
+		{"no groups of Microsoft", map[string]any{"hasgroups": false}, true},
+		{"names of claims that are not an object", map[string]any{"_claim_names": []string{"groups"}}, false},
 		{"too many methods", map[string]any{"amr": many(maxMethods + 1)}, false},
 		{"an acr that is a number", map[string]any{"acr": 1}, false},
 	} {
@@ -148,6 +151,40 @@ func TestClaimsAreBounded(t *testing.T) {
 	p, err := o.Check(t.Context(), i.token(t, rs256, i.claims(map[string]any{"acr": "gold", "amr": []string{"pwd", "mfa"}})))
 	if err != nil || p.ACR != "gold" || !slices.Equal(p.AMR, []string{"pwd", "mfa"}) {
 		t.Errorf("got %+v, %v", p, err)
+	}
+}
+
+// If groups_claim is a pointer, a token must not hide its groups behind another form of the claims on the way.
+func TestNestedGroupsAreCertain(t *testing.T) {
+	i := newIssuer(t)
+	c := i.config()
+	c.GroupsClaim = "/realm/roles"
+	sources := map[string]any{"src1": map[string]any{"endpoint": "https://graph.example/groups"}}
+	o := NewOIDC(c)
+	for _, tt := range []struct {
+		name   string
+		change map[string]any
+		groups []string
+		ok     bool
+	}{
+		{"none", nil, nil, true},
+		{"null", map[string]any{"realm": nil}, nil, true},
+		{"groups", map[string]any{"realm": map[string]any{"roles": []string{"finance"}}}, []string{"finance"}, true},
+		{"no groups", map[string]any{"realm": map[string]any{"roles": nil}}, nil, true},
+		{"the whole claim stored elsewhere", map[string]any{"_claim_names": map[string]any{"realm": "src1"}, "_claim_sources": sources}, nil, false},
+		{"a list in place of the object", map[string]any{"realm": []string{"finance"}}, nil, false},
+		{"a string in place of the object", map[string]any{"realm": "finance"}, nil, false},
+		{"a claim of this name", map[string]any{"/realm/roles": "sales", "realm": "x"}, []string{"sales"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := o.Check(t.Context(), i.token(t, rs256, i.claims(tt.change)))
+			if tt.ok != (err == nil) || err != nil && !errors.Is(err, ErrToken) {
+				t.Fatalf("got %+v, %v", p, err)
+			}
+			if err == nil && !slices.Equal(p.Groups, tt.groups) {
+				t.Errorf("the groups are %q, want %q", p.Groups, tt.groups)
+			}
+		})
 	}
 }
 
@@ -183,6 +220,7 @@ func FuzzGroups(f *testing.F) {
 	for _, s := range []string{`{"groups":["a","b:c"]}`, `{"groups":"a"}`, `{"/x":{"y":["a"]}}`, `{"groups":null}`, `{"groups":[null]}`, `{"_claim_names":{"groups":"x"}}`, `[]`} {
 		f.Add([]byte(s), "groups")
 		f.Add([]byte(s), "/groups/0")
+		f.Add([]byte(s), "/")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, name string) {
 		var claims map[string]jsontext.Value
