@@ -3,6 +3,7 @@ package signin
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -124,7 +125,8 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 			"identity or grant from [upstream.\"HOST\"] in config.toml"
 		return Begun{}, r
 	}
-	if err := k.mayBegin(ctx, t.Principal); err != nil {
+	place, err := k.mayBegin(ctx, t.Principal)
+	if err != nil {
 		return Begun{}, err
 	}
 	old, err := k.load(&t)
@@ -142,12 +144,12 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 		all := t
 		all.Principal = nobody
 		g := &grant{Resource: v.Resource, Issuer: v.Issuer, Client: v.Client, TokenURL: v.TokenURL}
-		if err := k.save(&all, g); err != nil {
+		if err := k.save(&all, g, ""); err != nil {
 			return Begun{}, t.unusable(err)
 		}
 	}
 	until := k.now().Add(visitTime)
-	if err := k.keepVisit(ctx, waiting{session, v}, until); err != nil {
+	if err := k.keepVisit(ctx, place, waiting{session, v}, until); err != nil {
 		return Begun{}, t.unusable(err)
 	}
 	return Begun{page, v.State, until}, nil
@@ -210,6 +212,8 @@ func (k *Keeper) Complete(ctx context.Context, principal, session string, answer
 	if err := k.replace(ctx, t, g); err != nil {
 		return Grant{}, t.unusable(err)
 	}
+	// A completed sign-in no longer counts. If it cannot be deleted, it counts until its time is over.
+	_ = k.shared.write(`DELETE FROM signins_begun WHERE id = $1`, stateID(w.Visit.State))
 	return g.public(t.Agent, t.Server, t.Principal, hostOf(t.Endpoint)), nil
 }
 
@@ -225,23 +229,38 @@ func stateID(state string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// mayBegin returns an error if too many sign-ins of a principal wait for their answers.
-func (k *Keeper) mayBegin(ctx context.Context, principal string) error {
+// mayBegin reserves the place of a sign-in and returns its id. It returns an error if the principal has begun too many
+// sign-ins without completing them. Failed sign-ins keep their places until their time is over, because each of them may
+// have registered a client.
+func (k *Keeper) mayBegin(ctx context.Context, principal string) (place string, err error) {
 	var waiting int64
-	err := k.shared.db.Read(ctx, func(tx state.Tx) error {
-		return tx.Query(`SELECT COUNT(*) FROM signins_begun WHERE principal = $1 AND until > $2`,
-			[]any{principal, k.now().UnixMicro()}, func(r state.Row) error { return r.Scan(&waiting) })
+	full := false
+	place = rand.Text()
+	err = k.shared.db.Write(ctx, func(tx state.Tx) error {
+		now := k.now()
+		if _, err := tx.Exec(`DELETE FROM signins_begun WHERE until < $1`, now.UnixMicro()); err != nil {
+			return err
+		}
+		err := tx.Query(`SELECT COUNT(*) FROM signins_begun WHERE principal = $1`, []any{principal},
+			func(r state.Row) error { return r.Scan(&waiting) })
+		if full = waiting >= maxBegun; err != nil || full {
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO signins_begun (id, principal, until, sealed) VALUES ($1, $2, $3, $4)`,
+			place, principal, now.Add(visitTime).UnixMicro(), []byte{})
+		return err
 	})
-	if err == nil && waiting >= maxBegun {
-		r := call.Refuse(Stage, call.RateLimited, "%d sign-ins of %s wait for an answer", waiting, diag.Quote(principal)).Again()
+	if err == nil && full {
+		r := call.Refuse(Stage, call.RateLimited, "%s has begun %d sign-ins without completing them",
+			diag.Quote(principal), waiting).Again()
 		r.Hint = fmt.Sprintf("complete one of them, or try again in %v", visitTime)
-		return r
+		return "", r
 	}
-	return err
+	return place, err
 }
 
-// keepVisit stores a sign-in that waits for its answer, and deletes those whose time is over.
-func (k *Keeper) keepVisit(ctx context.Context, w waiting, until time.Time) error {
+// keepVisit stores a sign-in that waits for its answer, in the place that was reserved for it.
+func (k *Keeper) keepVisit(ctx context.Context, place string, w waiting, until time.Time) error {
 	plain, err := json.Marshal(w)
 	if err != nil {
 		return errors.New("the sign-in cannot be encoded")
@@ -249,17 +268,17 @@ func (k *Keeper) keepVisit(ctx context.Context, w waiting, until time.Time) erro
 	id, principal := stateID(w.Visit.State), w.Visit.Target.Principal
 	sealed := k.shared.keys.Seal(purpose("begun", id, principal), plain)
 	return k.shared.db.Write(ctx, func(tx state.Tx) error {
-		if _, err := tx.Exec(`DELETE FROM signins_begun WHERE until < $1`, k.now().UnixMicro()); err != nil {
-			return err
+		n, err := tx.Exec(`UPDATE signins_begun SET id = $1, until = $2, sealed = $3 WHERE id = $4`,
+			id, until.UnixMicro(), sealed, place)
+		if err == nil && n != 1 {
+			err = errors.New("beginning the sign-in took too long")
 		}
-		_, err := tx.Exec(`INSERT INTO signins_begun (id, principal, until, sealed) VALUES ($1, $2, $3, $4)`,
-			id, principal, until.UnixMicro(), sealed)
 		return err
 	})
 }
 
-// takeVisit removes and returns the waiting sign-in with the given state. It leaves a sign-in of another session in
-// place, so that a stranger cannot end it.
+// takeVisit returns the waiting sign-in with the given state, and empties its place. It leaves a sign-in of another
+// session as it is, so that a stranger cannot end it.
 func (k *Keeper) takeVisit(ctx context.Context, principal, session, text string) (w waiting, err error) {
 	id, taken := stateID(text), false
 	err = k.shared.db.Write(ctx, func(tx state.Tx) error {
@@ -267,14 +286,14 @@ func (k *Keeper) takeVisit(ctx context.Context, principal, session, text string)
 		w, taken = waiting{}, false
 		err := tx.Query(`SELECT sealed FROM signins_begun WHERE id = $1 AND principal = $2 AND until > $3`,
 			[]any{id, principal, k.now().UnixMicro()}, func(r state.Row) error { return r.Scan(&sealed) })
-		if err != nil || sealed == nil {
+		if err != nil || len(sealed) == 0 {
 			return err
 		}
 		plain, err := k.shared.keys.OpenKept(purpose("begun", id, principal), sealed)
 		if err != nil || json.Unmarshal(plain, &w) != nil || w.Visit == nil || !sameState(w.Session, session) {
 			return nil
 		}
-		n, err := tx.Exec(`DELETE FROM signins_begun WHERE id = $1`, id)
+		n, err := tx.Exec(`UPDATE signins_begun SET sealed = $1 WHERE id = $2`, []byte{}, id)
 		taken = n == 1
 		return err
 	})

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -277,6 +279,93 @@ func TestManyBegun(t *testing.T) {
 	}
 	if err := begin(t.Context(), "eve@example.com"); err != nil {
 		t.Errorf("another principal: %v", err)
+	}
+}
+
+// Sign-ins that failed count too, because each of them may have registered a client. Completed ones do not.
+func TestFailedSignInsCount(t *testing.T) {
+	w := newWorld(t)
+	k, _ := newReplicas(t)
+	const bob = "bob@example.com"
+	w.connect(k, bob)
+	for i := range maxBegun {
+		begun, err := k.Begin(t.Context(), "session", w.caller(k, bob), backAt)
+		if err != nil {
+			t.Fatalf("sign-in %d: %v", i, err)
+		}
+		refused := url.Values{"state": {begun.State}, "iss": {w.issuer.URL}, "error": {"access_denied"}}
+		if g, err := k.Complete(t.Context(), bob, "session", refused); err == nil {
+			t.Fatalf("Complete = %+v", g)
+		}
+	}
+	if _, err := k.Begin(t.Context(), "session", w.caller(k, bob), backAt); refusalOf(err) != call.RateLimited {
+		t.Errorf("one too many: %v", err)
+	}
+	k.now = func() time.Time { return time.Now().Add(visitTime + time.Second) }
+	if _, err := k.Begin(t.Context(), "session", w.caller(k, bob), backAt); err != nil {
+		t.Errorf("after %v: %v", visitTime, err)
+	}
+}
+
+// The limit holds if all sign-ins begin at the same time.
+func TestManyBegunAtOnce(t *testing.T) {
+	w := newWorld(t)
+	a, b := newReplicas(t)
+	w.connect(a, "bob@example.com") // registers the client
+	var begins sync.WaitGroup
+	var begun atomic.Int64
+	for i := range 2 * maxBegun {
+		k := []*Keeper{a, b}[i%2]
+		begins.Go(func() {
+			switch _, err := k.Begin(t.Context(), "session", w.caller(k, "bob@example.com"), backAt); {
+			case err == nil:
+				begun.Add(1)
+			case refusalOf(err) != call.RateLimited:
+				t.Errorf("Begin: %v", err)
+			}
+		})
+	}
+	begins.Wait()
+	if n := begun.Load(); n != maxBegun {
+		t.Errorf("%d sign-ins have begun, want %d", n, maxBegun)
+	}
+}
+
+// afterToken calls a function after each answer of a token endpoint.
+type afterToken struct {
+	next http.RoundTripper
+	do   func()
+}
+
+func (a afterToken) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(req)
+	if strings.HasSuffix(req.URL.Path, "/token") {
+		a.do()
+	}
+	return resp, err
+}
+
+// A gateway that was suspended while it renewed a token does not bring back a sign-in that has ended in the meantime.
+func TestSuspendedGateway(t *testing.T) {
+	w := newWorld(t)
+	a, b := newReplicas(t)
+	w.set(func(w *world) { w.life = 1 })
+	w.connect(a, "bob@example.com")
+	bob := w.caller(a, "bob@example.com")
+	a.client.Transport = afterToken{a.client.Transport, func() {
+		err := a.shared.write(`UPDATE signin_claims SET until = 0`)
+		if err == nil {
+			_, err = b.SignOut(t.Context(), &bob)
+		}
+		if err != nil {
+			t.Errorf("signing out at the other gateway: %v", err)
+		}
+	}}
+	if status, err := w.answered(a, "bob@example.com"); err == nil {
+		t.Errorf("the call was answered with status %d", status)
+	}
+	if all, err := b.ListFor("bob@example.com"); err != nil || len(all) != 0 {
+		t.Errorf("after the sign-out, the sign-ins are %+v, %v", all, err)
 	}
 }
 

@@ -159,7 +159,6 @@ func (k *Keeper) resourceMetadata(
 	if err != nil {
 		return nil, err
 	}
-	const wellKnown = "/.well-known/oauth-protected-resource"
 	origin := e.Scheme + "://" + e.Host
 	places := []string{origin + wellKnown + strings.TrimSuffix(e.EscapedPath(), "/"), origin + wellKnown}
 	if named := parameter(challenges, "resource_metadata"); named != "" {
@@ -175,12 +174,29 @@ func (k *Keeper) resourceMetadata(
 			return nil, fmt.Errorf("the server's metadata %s cannot be used: %w", diag.Quote(place), err)
 		case meta == nil:
 			continue
-		case !covers(meta.Resource, endpoint):
+		case !covers(meta.Resource, endpoint) || !mayName(place, meta.Resource, e):
 			return nil, fmt.Errorf("the server's metadata is for another resource, %s", diag.Quote(meta.Resource))
 		}
 		return meta, nil
 	}
 	return nil, nil
+}
+
+// wellKnown is the path of a resource's metadata on its origin. The path of the resource follows.
+const wellKnown = "/.well-known/oauth-protected-resource"
+
+// mayName reports whether the metadata at an address may name a resource that contains the endpoint. A parent path can
+// contain the servers of others, who would accept the same token. So the metadata may name a parent only if it is at a
+// well-known address, where only the owner of the origin can write. The server chooses all other addresses.
+func mayName(place, resource string, endpoint *url.URL) bool {
+	p, err := url.Parse(place)
+	r, errR := url.Parse(resource)
+	if err != nil || errR != nil {
+		return false
+	}
+	path := func(u *url.URL) string { return strings.TrimSuffix(u.EscapedPath(), "/") }
+	return path(r) == path(endpoint) || egress.Same(p, endpoint) && p.RawQuery == "" &&
+		slices.Contains([]string{wellKnown, wellKnown + path(r), wellKnown + path(endpoint)}, path(p))
 }
 
 // fetch reads the metadata of a protected resource. It returns nil if there is no JSON document. It exists because the

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
@@ -179,7 +181,7 @@ func (v *visit) readAnswer(answer url.Values) (string, error) {
 		return "", fmt.Errorf("the answer does not say that it comes from %s", diag.Quote(v.Issuer))
 	}
 	if code := answer.Get("error"); code != "" {
-		return "", &oauthError{code}
+		return "", &oauthError{code: code}
 	}
 	if code := answer["code"]; len(code) == 1 && code[0] != "" {
 		return code[0], nil
@@ -214,26 +216,33 @@ func (g *grant) accept(t *oauth2.Token) error {
 }
 
 // oauthError is the code of an OAuth error response. The response's description is not shown, because a stranger wrote
-// it, and it may repeat secrets.
-type oauthError struct{ code string }
+// it, and it may repeat secrets. The same is true of a code that is not a code: a model reads the errors.
+type oauthError struct {
+	code   string
+	status int // the status of an answer without a code
+}
+
+var isErrorCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`).MatchString
 
 func (e *oauthError) Error() string {
-	if e.code == "access_denied" {
+	switch {
+	case e.code == "access_denied":
 		return "the sign-in was refused on the page"
+	case isErrorCode(e.code):
+		return "it answered with the error " + diag.Quote(e.code)
+	case e.status != 0:
+		return "it answered with status " + strconv.Itoa(e.status)
 	}
-	return "it answered with the error " + diag.Quote(e.code)
+	return "it answered with an error"
 }
 
 // asOAuthError returns the OAuth error response in an error.
 func asOAuthError(err error) (*oauthError, bool) {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		if e.ErrorCode == "" {
-			return &oauthError{"status " + e.Response.Status}, true
-		}
-		return &oauthError{e.ErrorCode}, true
+		return &oauthError{e.ErrorCode, e.Response.StatusCode}, true
 	}
 	if e, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
-		return &oauthError{e.ErrorCode}, true
+		return &oauthError{code: e.ErrorCode}, true
 	}
 	e, ok := errors.AsType[*oauthError](err)
 	return e, ok

@@ -63,7 +63,8 @@ func (k *Keeper) load(t *Target) (*grant, error) {
 	return g, nil
 }
 
-func (k *Keeper) save(t *Target, g *grant) error {
+// save stores a sign-in. The claim comes from lock, or is "" if the lock is not held.
+func (k *Keeper) save(t *Target, g *grant, claim string) error {
 	host, err := egress.Audience(t.Endpoint)
 	if err != nil {
 		return err
@@ -76,11 +77,11 @@ func (k *Keeper) save(t *Target, g *grant) error {
 	if err != nil {
 		return err
 	}
-	return k.storageOf(t.Principal).set(t, s.Of(t.ID))
+	return k.storageOf(t.Principal).set(t, s.Of(t.ID), claim)
 }
 
 // lock keeps other processes from changing the sign-in for a target.
-func (k *Keeper) lock(ctx context.Context, t *Target) (unlock func(), err error) {
+func (k *Keeper) lock(ctx context.Context, t *Target) (claim string, unlock func(), err error) {
 	return k.storageOf(t.Principal).lock(ctx, t)
 }
 
@@ -90,7 +91,7 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 	// The exchange continues if the caller leaves, because the server may already have invalidated the old refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	unlock, err := k.lock(ctx, t)
+	claim, unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -114,14 +115,14 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 	switch {
 	case isRefused && (refused.code == "invalid_grant" || refused.code == "invalid_client"):
 		g.Access, g.Refresh = "", ""
-		return g, k.save(t, g)
+		return g, k.save(t, g, claim)
 	case err != nil:
 		return nil, fmt.Errorf("the token cannot be renewed: %w", tidy(err))
 	}
 	if err := g.accept(token); err != nil {
 		return nil, err
 	}
-	return g, k.save(t, g)
+	return g, k.save(t, g, claim)
 }
 
 // current returns the sign-in for a target. It has no access token if the principal is not signed in. An expired token
@@ -225,7 +226,7 @@ func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
 // SignOut removes a sign-in and revokes its tokens. The first result reports whether there was a sign-in. The error
 // is the reason why the tokens could not be revoked. They are removed from the vault in any case.
 func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error) {
-	unlock, err := k.lock(ctx, t)
+	_, unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return false, err
 	}

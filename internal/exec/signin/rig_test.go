@@ -26,20 +26,22 @@ type world struct {
 	// server is the remote server, and issuer is its authorization server.
 	server, issuer *httptest.Server
 
-	mu       sync.Mutex
-	needs    string              // the scope that the server requires, or ""
-	claims   map[string]string   // changes to the server's metadata; the key "resource" is the resource
-	metadata map[string]any      // changes to the authorization server's metadata
-	answer   map[string]string   // changes to the answer of the sign-in page
-	life     int                 // lifetime of a token in seconds; 0 means that the answer does not contain it
-	codes    map[string]askedFor // by code
-	tokens   map[string]askedFor // valid access tokens
-	refresh  map[string]askedFor // valid refresh tokens
-	pages    []url.Values        // the requests to the sign-in page
-	forms    []url.Values        // the requests to the token endpoint
-	clients  int                 // registered clients
-	revoked  []string
-	dpop     dpopWorld
+	mu    sync.Mutex
+	needs string // the scope that the server requires, or ""
+	// elsewhere is set if the server names an address of its own for its metadata.
+	elsewhere bool
+	claims    map[string]string   // changes to the server's metadata; the key "resource" is the resource
+	metadata  map[string]any      // changes to the authorization server's metadata
+	answer    map[string]string   // changes to the answer of the sign-in page
+	life      int                 // lifetime of a token in seconds; 0 means that the answer does not contain it
+	codes     map[string]askedFor // by code
+	tokens    map[string]askedFor // valid access tokens
+	refresh   map[string]askedFor // valid refresh tokens
+	pages     []url.Values        // the requests to the sign-in page
+	forms     []url.Values        // the requests to the token endpoint
+	clients   int                 // registered clients
+	revoked   []string
+	dpop      dpopWorld
 }
 
 // askedFor is what a code or token was issued for.
@@ -65,7 +67,10 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	meta := w.server.URL + "/.well-known/oauth-protected-resource/mcp"
-	if r.URL.Path == "/.well-known/oauth-protected-resource/mcp" {
+	if w.elsewhere {
+		meta = w.server.URL + "/mcp/meta"
+	}
+	if w.server.URL+r.URL.Path == meta {
 		resource := w.endpoint()
 		if c := w.claims["resource"]; c != "" {
 			resource = c

@@ -145,7 +145,7 @@ func (s *Session) obtain(
 	ctx context.Context, sent string, challenges []oauthex.Challenge, u Upstream, try int,
 ) (again bool, err error) {
 	k, t := s.keeper, &s.target
-	unlock, err := k.lock(ctx, t)
+	claim, unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return false, t.unusable(err)
 	}
@@ -160,7 +160,7 @@ func (s *Session) obtain(
 		err = errors.New("the server refuses a new token")
 	default:
 		if g, err = k.obtain(ctx, t, challenges, u); err == nil {
-			err = k.save(t, g)
+			err = k.save(t, g, claim)
 		}
 		s.mu.Lock()
 		s.signIns++ // from now on, a session with a browser uses this token
@@ -264,14 +264,14 @@ func (s *Session) signIn(ctx context.Context, sent string, challenges []oauthex.
 
 // replace stores a new sign-in and revokes the tokens of the old one.
 func (k *Keeper) replace(ctx context.Context, t *Target, g *grant) error {
-	unlock, err := k.lock(ctx, t)
+	claim, unlock, err := k.lock(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	old, err := k.load(t) // another process may have renewed it
 	if err == nil {
-		err = k.save(t, g)
+		err = k.save(t, g, claim)
 	}
 	if err == nil {
 		_ = k.revoke(ctx, old) // the new sign-in works even if the old tokens stay valid until they expire

@@ -86,7 +86,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("an expired token that can be renewed has the status %v", ended)
 	}
 	g.Refresh = ""
-	if err := k.save(target, g); err != nil {
+	if err := k.save(target, g, ""); err != nil {
 		t.Fatal(err)
 	}
 	_, ended := k.Status(target)

@@ -20,13 +20,14 @@ import (
 // daemon's callers, so that all replicas use the same ones.
 type storage interface {
 	get(t *Target) (s credential.Secret, found bool, err error)
-	set(t *Target, s credential.Secret) error
+	// set stores a sign-in. If the claim is not "", set fails if another process has taken over the lock in the meantime.
+	set(t *Target, s credential.Secret, claim string) error
 	remove(t *Target) error
 	// list returns the sign-ins of a principal, or of all principals if the parameter is "".
 	list(principal string) ([]entry, error)
 	// lock waits until no other process changes the sign-in, and then keeps other processes from doing so. A refresh token
-	// can often be used only once, so two processes must not use the same one.
-	lock(ctx context.Context, t *Target) (unlock func(), err error)
+	// can often be used only once, so two processes must not use the same one. The claim is for set.
+	lock(ctx context.Context, t *Target) (claim string, unlock func(), err error)
 }
 
 // entry is a sign-in with the names that it is stored under.
@@ -46,6 +47,9 @@ func (k *Keeper) storageOf(principal string) storage {
 // errBusy means that the lock of a sign-in was not released in time.
 var errBusy = errors.New("another process is still renewing a sign-in, or was suspended while doing so")
 
+// errOvertaken means that this process took so long to change a sign-in that another process took over.
+var errOvertaken = errors.New("another process has changed the sign-in in the meantime")
+
 // vaultStorage keeps sign-ins in a vault.
 type vaultStorage struct {
 	credential.Vault
@@ -54,7 +58,9 @@ type vaultStorage struct {
 
 func (v vaultStorage) get(t *Target) (credential.Secret, bool, error) { return v.Get(t.Agent, t.ref()) }
 
-func (v vaultStorage) set(t *Target, s credential.Secret) error { return v.Set(t.Agent, t.ref(), s) }
+func (v vaultStorage) set(t *Target, s credential.Secret, _ string) error {
+	return v.Set(t.Agent, t.ref(), s) // the operating system releases the lock only if the process ends
+}
 
 func (v vaultStorage) remove(t *Target) error {
 	_, err := v.Remove(t.Agent, t.ref())
@@ -83,15 +89,15 @@ func (v vaultStorage) list(of string) (all []entry, err error) {
 	return all, nil
 }
 
-func (v vaultStorage) lock(ctx context.Context, _ *Target) (unlock func(), err error) {
+func (v vaultStorage) lock(ctx context.Context, _ *Target) (claim string, unlock func(), err error) {
 	if err := os.MkdirAll(v.home.Dir(), 0o700); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	unlock, err = home.Hold(ctx, filepath.Join(v.home.Dir(), "signins.lock"))
 	if err != nil && ctx.Err() != nil {
-		return nil, errBusy
+		return "", nil, errBusy
 	}
-	return unlock, err
+	return "", unlock, err
 }
 
 // sharedStorage keeps sign-ins in a store. Each row is encrypted together with the names that it is stored under, so a
@@ -144,14 +150,28 @@ func (s *sharedStorage) get(t *Target) (secret credential.Secret, found bool, er
 	return secret, err == nil, err
 }
 
-func (s *sharedStorage) set(t *Target, secret credential.Secret) error {
+func (s *sharedStorage) set(t *Target, secret credential.Secret, claim string) error {
 	plain, err := json.Marshal(sealedSecret{secret.ID(), secret.Hosts(), secret.Reveal()})
 	if err != nil {
 		return errors.New("the sign-in cannot be encoded")
 	}
-	return s.write(`INSERT INTO signins (agent, server, principal, sealed) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (agent, server, principal) DO UPDATE SET sealed = excluded.sealed`,
-		t.Agent, t.Server, t.Principal, s.keys.Seal(purpose("token", t.Agent, t.Server, t.Principal), plain))
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	return s.db.Write(ctx, func(tx state.Tx) error {
+		held := claim == ""
+		err := tx.Query(`SELECT claim FROM signin_claims WHERE claim = $1`, []any{claim},
+			func(state.Row) error { held = true; return nil })
+		if err == nil && !held {
+			err = errOvertaken
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO signins (agent, server, principal, sealed) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (agent, server, principal) DO UPDATE SET sealed = excluded.sealed`,
+			t.Agent, t.Server, t.Principal, s.keys.Seal(purpose("token", t.Agent, t.Server, t.Principal), plain))
+		return err
+	})
 }
 
 func (s *sharedStorage) remove(t *Target) error {
@@ -196,8 +216,8 @@ func (s *sharedStorage) write(statement string, args ...any) error {
 	})
 }
 
-func (s *sharedStorage) lock(ctx context.Context, t *Target) (unlock func(), err error) {
-	claim := rand.Text()
+func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlock func(), err error) {
+	claim = rand.Text()
 	for {
 		claimed := false
 		err := s.db.Write(ctx, func(tx state.Tx) error {
@@ -218,11 +238,11 @@ func (s *sharedStorage) lock(ctx context.Context, t *Target) (unlock func(), err
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, errBusy
+			return "", nil, errBusy
 		case err != nil:
-			return nil, err
+			return "", nil, err
 		case claimed:
-			return func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil // it expires anyway
+			return claim, func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil // it expires anyway
 		}
 	}
 }
