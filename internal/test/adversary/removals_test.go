@@ -343,7 +343,12 @@ var removals = []removal{
 	{"P174", "internal/gateway/approval/approval.go", `q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())`, `q.ID, 0, 0)`, "./internal/gateway/approval", "TestAnswersOfOthers"},
 	{"P175", "internal/store/authority/authority.go", `h.Version > seen.Version || h.equal(seen)`, `h.Version > 0`, "./internal/store/authority", "TestOlderRegister"},
 	{"P175", "internal/store/authority/db.go", `d.memory.keep(ctx, t.last, t.adopted); err != nil && d.Warn != nil {`, `ctx.Err(); err != nil {`, "./internal/store/authority", "TestOlderRegister"},
-	{"P176", "internal/gateway/forward.go", `return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()`, `_ = gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+	{"P176", "internal/gateway/forward.go", `stopped != nil {
+		return stopped
+	}
+	return g.permitItem(f)`, `false && stopped != nil {
+		return stopped
+	}
 	return nil`, "./internal/gateway", "TestForwardPassesTheGate"},
 	{"P177", "internal/gateway/limit/bytes.go", `case b.by[principal]+n > b.Each:`, `case false:`, "./internal/serve/front", "TestBusy"},
 	{"P177", "internal/gateway/limit/bytes.go", `case b.all+n > b.All:`, `case false:`, "./internal/gateway/limit", "TestBytes"},
@@ -550,7 +555,7 @@ var removals = []removal{
 	{"P300", "internal/exec/signin/flow.go", `case !sent && v.SendsIssuer:`, `case false:`, "./internal/exec/signin", "TestHostileAnswers"},
 	{"P301", "internal/exec/signin/flow.go", `		oauth2.S256ChallengeOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource),`, `		oauth2.SetAuthURLParam("resource", v.Resource),`, "./internal/exec/signin", "TestSignIn"},
 	{"P301", "internal/exec/signin/discover.go", `if !slices.Contains(m.CodeChallengeMethodsSupported, "S256") {`, `if false {`, "./internal/exec/signin", "TestHostileMetadata"},
-	{"P302", "internal/exec/signin/discover.go", `case !covers(meta.Resource, endpoint):`, `case false:`, "./internal/exec/signin", "TestHostileMetadata"},
+	{"P302", "internal/exec/signin/discover.go", `case !covers(meta.Resource, endpoint) || !mayName(place, meta.Resource, e):`, `case false:`, "./internal/exec/signin", "TestHostileMetadata"},
 	{"P302", "internal/exec/signin/signin.go", `return path == parent || strings.HasPrefix(path, parent+"/")`, `return strings.HasPrefix(path, parent)`, "./internal/exec/signin", "TestCovers"},
 	{"P303", "internal/exec/signin/signin.go", `s.ID() == t.ID && `, ``, "./internal/exec/signin", "TestBinding"},
 	{"P303", "internal/exec/signin/signin.go", `covers(g.Resource, t.Endpoint)`, `true`, "./internal/exec/signin", "TestBinding"},
