@@ -210,6 +210,7 @@ func TestNames(t *testing.T) {
 		"Cookie: theme=dark; session=" + strong, "otpauth://totp/a?secret=JBSWY3DPEH" + "PK3PXP&issuer=x",
 		"https://user:" + pass + "@host.test/", "https://" + strong + "@host.test/", "https://host.test/?sig=" + strong + strong,
 		"machine host.test login me password " + pass, "curl -u me:" + pass + " https://host.test",
+		"curl -u :" + pass + " https://host.test", "curl --user ':" + pass + "' https://host.test",
 		"data:\n  a: aHVudGVyMng" + "hOQ==\nkind: Secret\n",
 		"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 1\n" + strong + "\nPrivate-MAC: 12ab\n",
 		"-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat(strong, 4) + "\n-----END RSA PRIVATE KEY-----",

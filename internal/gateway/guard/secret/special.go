@@ -158,7 +158,7 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 		to += 1 + len(password)
 	}
 	if len(password) < 3 && len(user) < 8 || len(password) > 0 && isPlaceholder(password) ||
-		isPlaceholder(user) && (len(password) == 0 || user[0] == '<' || user[0] == '[') {
+		len(user) > 0 && isPlaceholder(user) && (len(password) == 0 || user[0] == '<' || user[0] == '[') {
 		return dst
 	}
 	if len(password) >= 3 {
