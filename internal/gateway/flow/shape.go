@@ -2,10 +2,13 @@ package flow
 
 import (
 	"bytes"
+	"encoding/base64"
+	"net/mail"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"gopkg.in/yaml.v3"
@@ -66,6 +69,7 @@ func split(result []byte, opaque bool) *splitter {
 		s.texts = append(s.texts, nil)
 		s.content(item)
 	})
+	s.sentences(meta, 0)
 	if !s.hasText() && len(s.atoms) == 0 {
 		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
 	}
@@ -147,23 +151,82 @@ func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 	return long[from:], true
 }
 
-// content splits one item of a result.
+// content splits one item of a result. Clients may show every member of it to the model.
 func (s *splitter) content(item []byte) {
-	if text, ok := s.text(rawjson.Lookup(item, "text")); ok {
-		s.document(text)
-		return
-	}
-	resource := rawjson.Lookup(item, "resource")
-	if text, ok := s.text(rawjson.Lookup(resource, "text")); ok {
-		s.texts = append(s.texts, text) // a resource is a document that a person wrote
-		return
-	}
-	for _, name := range []string{"uri", "name", "title", "description"} {
-		if text, ok := s.text(rawjson.Lookup(item, name)); ok {
+	w := rawjson.Walk(item)
+	for quoted, v, ok := w.Member(); ok; quoted, v, ok = w.Member() {
+		name, _ := rawjson.Text(quoted)
+		text, isText := s.text(v)
+		switch {
+		case name == "text" && isText:
+			s.document(text)
+		case name == "resource":
+			s.resource(v)
+		case name == "type" || name == "mimeType" || name == "data" || name == "annotations":
+		case isText:
 			s.leaf(text, textNames[name])
+		default:
+			s.sentences(v, 0)
 		}
 	}
 }
+
+// resource splits a resource, which is a document that a person wrote.
+func (s *splitter) resource(resource []byte) {
+	rawjson.Members(resource, func(name string, v jsontext.Value) {
+		text, isText := s.text(v)
+		switch {
+		case name == "text" && isText:
+			s.texts = append(s.texts, text)
+		case name == "blob" && isText:
+			if plain, err := base64.StdEncoding.AppendDecode(nil, text); err == nil && readable(plain) {
+				s.texts = append(s.texts, plain)
+			}
+		case name == "uri" && isText:
+			s.leaf(text, false)
+		default:
+			s.sentences(v, 0)
+		}
+	})
+}
+
+// sentences adds the strings and names in a value that look like more than a name, a number or an id. Servers use
+// metadata for both.
+func (s *splitter) sentences(value []byte, depth int) {
+	switch {
+	case len(value) == 0 || value[0] != '{' && value[0] != '[' && value[0] != '"':
+	case depth > maxNested:
+		s.texts = append(s.texts, value)
+	case value[0] == '"':
+		if text, ok := s.text(value); !ok || !isWord(text) {
+			s.texts = append(s.texts, text)
+		}
+	case value[0] == '{':
+		w := rawjson.Walk(value)
+		for name, v, ok := w.Member(); ok; name, v, ok = w.Member() {
+			s.sentences(name, depth)
+			s.sentences(v, depth+1)
+		}
+	default:
+		w := rawjson.Walk(value)
+		for v, ok := w.Element(); ok; v, ok = w.Element() {
+			s.sentences(v, depth+1)
+		}
+	}
+}
+
+// isWord reports whether a text is a name, a number or an id, but neither an address nor a sentence.
+func isWord(text []byte) bool {
+	c := count(text)
+	return len(text) <= maxAtom && c.at+c.spaces == 0 && c.alone <= maxAlone && !bytes.Contains(text, []byte("://")) &&
+		(c.digits < minAccount || len(accounts(text)) == 0)
+}
+
+// minAccount is the number of digits from which a value may contain the number of an account.
+const minAccount = 8
+
+// maxAlone is the number of characters from which a value in a script without spaces may be a sentence.
+const maxAlone = 12
 
 // startsYAML matches the first line of a mapping or of a list of mappings.
 var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|$)`)
@@ -176,13 +239,14 @@ func (s *splitter) document(text []byte) {
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
 		s.json(trimmed, false, 0)
-	case len(trimmed) <= maxYAML && startsYAML.Match(trimmed):
+	case len(trimmed) <= maxYAML && bytes.IndexByte(trimmed, '\n') > 0 && startsYAML.Match(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
 			s.texts = append(s.texts, text)
 		}
 	default:
-		s.leaf(text, false)
+		// Of plain text, only one word is a value.
+		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	}
 }
 
@@ -218,19 +282,26 @@ func (s *splitter) json(value []byte, inText bool, depth int) {
 	}
 }
 
-// named reports whether a name, in quotes, is the name of running text. A long name is running text itself.
+// named reports whether a name, in quotes, is the name of running text. A name that is more than a word is running text
+// itself.
 func (s *splitter) named(name []byte) bool {
 	inText, known := s.names[string(name)]
 	if !known {
-		if len(name) > maxAtom {
-			s.texts = append(s.texts, name)
-		}
 		text, _ := rawjson.Text(name)
-		if inText = isTextName(text); len(name) <= maxAtom {
+		if inText = isTextName(text); !s.name([]byte(text)) {
 			s.names[string(name)] = inText
 		}
 	}
 	return inText
+}
+
+// name adds the name of a field if it is more than a word. An address is a value, for example in a list of the users that
+// share a file.
+func (s *splitter) name(name []byte) (isValue bool) {
+	if isValue = !isWord(name); isValue {
+		s.leaf(name, bytes.ContainsAny(name, " \n"))
+	}
+	return isValue
 }
 
 // yaml splits a node. It returns false if the node has an alias, which readers can resolve differently.
@@ -246,9 +317,7 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
-			if len(key) > maxAtom || strings.ContainsAny(key, " \n") {
-				s.texts = append(s.texts, []byte(key))
-			}
+			s.name([]byte(key))
 			if !s.yaml(key, n.Content[i+1], depth+1) {
 				return false
 			}
@@ -268,20 +337,113 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 
 // leaf adds one value: to the fields if it is short, and to the running text in all other cases.
 func (s *splitter) leaf(value []byte, inText bool) {
-	if s.opaque || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms || !isAtom(value) {
+	if s.opaque || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms {
 		s.texts = append(s.texts, value)
 		return
 	}
-	s.atoms, s.values = append(s.atoms, keyOf(value, &s.view)), append(s.values, value)
+	c := count(value)
+	switch {
+	case !c.isAtom(value):
+	case c.at > 0 && c.other == 0, c.at == 0 && (c.separators == 0 || c.digits < minAccount), s.mailboxes(value):
+		s.attest(value)
+		return
+	case !contains(value):
+		s.attest(value)
+		return
+	}
+	s.texts = append(s.texts, value)
+}
+
+// counts is the number of characters of each kind in a value.
+type counts struct {
+	at, digits, spaces int
+	separators         int // spaces and other characters between two values
+	other              int // characters that an e-mail address does not contain
+	high               int // bytes outside ASCII
+	alone              int // bytes that may start a character of a script without spaces
+}
+
+const (
+	isDigit = 1 << iota
+	isSeparator
+	isOther
+	isSpace
+)
+
+var kinds = func() (t [256]byte) {
+	for c := range 128 {
+		switch c := byte(c); {
+		case '0' <= c && c <= '9':
+			t[c] = isDigit
+		case bytes.IndexByte([]byte(" \t\r\n"), c) >= 0:
+			t[c] = isSeparator | isOther | isSpace
+		case bytes.IndexByte([]byte(",;<(|"), c) >= 0:
+			t[c] = isSeparator | isOther
+		case folded[c] == 0 && bytes.IndexByte([]byte("@._%+-"), c) < 0:
+			t[c] = isOther
+		}
+	}
+	return t
+}()
+
+func count(value []byte) (c counts) {
+	for _, b := range value {
+		switch k := kinds[b]; {
+		case k&isDigit != 0:
+			c.digits++
+		case k != 0:
+			c.other++
+			c.separators += int(k / isSeparator & 1)
+			c.spaces += int(k / isSpace & 1)
+		case b == '@':
+			c.at++
+		case b >= 0xe0:
+			c.alone++
+			c.high++
+		case b >= utf8.RuneSelf:
+			c.high++
+		}
+	}
+	return c
 }
 
 // isAtom reports whether a value is one line of a few words.
-func isAtom(value []byte) bool {
+func (c *counts) isAtom(value []byte) bool {
+	if c.high == 0 && c.spaces < maxAtomTokens {
+		return c.spaces == 0 || bytes.IndexByte(value, '\n') < 0
+	}
 	n := 0
 	for range bytes.FieldsSeq(value) {
 		n++
 	}
-	return n <= maxAtomTokens && bytes.IndexByte(value, '\n') < 0
+	return n <= maxAtomTokens && c.alone <= maxAlone && bytes.IndexByte(value, '\n') < 0
+}
+
+// attest adds a field.
+func (s *splitter) attest(value []byte) {
+	s.atoms, s.values = append(s.atoms, keyOf(value, &s.view)), append(s.values, value)
+}
+
+// contains reports whether a value contains an address or an account number and more.
+func contains(value []byte) bool {
+	for _, part := range slices.Concat(addresses(value), accounts(value)) {
+		if len(part) < len(bytes.TrimSpace(value)) {
+			return true
+		}
+	}
+	return false
+}
+
+// mailboxes adds the addresses in the head of a mail, such as "Ann Lee <ann@example.com>, bob@example.com", to the fields.
+func (s *splitter) mailboxes(value []byte) bool {
+	list, err := mail.ParseAddressList(string(value))
+	if err != nil || slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {
+		return false
+	}
+	for _, a := range list {
+		s.attest([]byte(a.Address))
+	}
+	return true
 }
 
 func isTextName(name string) bool {
