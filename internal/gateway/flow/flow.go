@@ -330,14 +330,18 @@ func (s *keySet) add(key uint64, from uint16) {
 
 // Observe adds the result of a call to the memory. A result is a tools/call result of MCP.
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
-	shape := split(result, t.opaque(arguments))
+	leaves := t.leaves(arguments)
+	s.m.mu.Lock()
+	o := s.origin(t, leaves)
+	s.m.mu.Unlock()
+	shape := split(result, o.opaque)
 	defer shape.free()
 	if t.Effect {
-		shape.dropEchoes(t.leaves(arguments))
+		shape.dropEchoes(leaves)
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	shape.distrust(&s.m.written)
+	shape.distrust(&s.m.written, o.doubted)
 	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -161,20 +160,6 @@ var vague = map[string]bool{
 // Decides reports whether the package judges calls to the tool. It judges tools that have an effect or fetch an
 // address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
-
-// opaque reports whether the result of a call is one object, such as a file or a page, whose author may have written
-// all of it.
-func (t *Tool) opaque(arguments []byte) bool {
-	if t.Effect && !t.fetching || slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] }) {
-		return false
-	}
-	found := false
-	rawjson.Members(arguments, func(name string, value jsontext.Value) {
-		text, ok := rawjson.Text(value)
-		found = found || ok && text != "" && hasPart(name, objectNames) || ok && strings.Contains(text, "://")
-	})
-	return found
-}
 
 func hasPart(name string, of map[string]bool) bool {
 	for _, p := range nameParts(name) {

@@ -70,6 +70,9 @@ func split(result []byte, opaque bool) *splitter {
 		s.content(item)
 	})
 	s.sentences(meta, 0)
+	for _, name := range s.addressed {
+		s.leaf(name, s.spoken)
+	}
 	if !s.hasText() && len(s.atoms) == 0 {
 		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
 	}
@@ -113,8 +116,11 @@ type splitter struct {
 	shape
 	opaque bool
 	names  map[string]bool // whether a name, in quotes, is the name of running text
-	buffer []byte          // for texts with escapes
-	view   view.View
+	// addressed contains the names that are addresses. spoken is set if another name is a sentence.
+	addressed [][]byte
+	spoken    bool
+	buffer    []byte // for texts with escapes
+	view      view.View
 }
 
 // splitters keeps splitters with their buffers for the next result.
@@ -128,6 +134,8 @@ func (s *splitter) free() {
 	clear(s.texts)
 	clear(s.values)
 	clear(s.names)
+	clear(s.addressed)
+	s.addressed, s.spoken = s.addressed[:0], false
 	s.atoms, s.values, s.texts, s.buffer = s.atoms[:0], s.values[:0], s.texts[:0], s.buffer[:0]
 	splitters.Put(s)
 }
@@ -296,12 +304,17 @@ func (s *splitter) named(name []byte) bool {
 }
 
 // name adds the name of a field if it is more than a word. An address is a value, for example in a list of the users that
-// share a file.
+// share a file, unless other names are sentences.
 func (s *splitter) name(name []byte) (isValue bool) {
-	if isValue = !isWord(name); isValue {
-		s.leaf(name, bytes.ContainsAny(name, " \n"))
+	if isValue = !isWord(name); !isValue {
+		return false
 	}
-	return isValue
+	if bytes.ContainsAny(name, " \n") {
+		s.texts, s.spoken = append(s.texts, name), true
+		return true
+	}
+	s.addressed = append(s.addressed, name)
+	return true
 }
 
 // yaml splits a node. It returns false if the node has an alias, which readers can resolve differently.

@@ -1,6 +1,9 @@
 package flow
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // maxWritten is the maximum size of Memory.written in bytes.
 const maxWritten = 1 << 20
@@ -18,7 +21,11 @@ func (s *Session) wrote(t *Tool, leaves []leaf) {
 		for _, part := range valuesIn(l.value, &l.words) {
 			w := wordsOf(part)
 			key := w.key()
-			if s.own.has(key) || s.attested.has(key) || len(d.occurrences(&w, true)) == 0 {
+			if s.own.has(key) || s.attested.has(key) {
+				continue
+			}
+			// Text can contain an address in a form that ambit does not undo, so addresses of unknown origin count too.
+			if bytes.IndexByte(part, '@') < 0 && !bytes.Contains(part, []byte("://")) && len(d.occurrences(&w, true)) == 0 {
 				continue
 			}
 			if s.m.written.size() > maxWritten {
@@ -40,16 +47,17 @@ func valuesIn(text []byte, w *words) [][]byte {
 	return parts
 }
 
-// distrust turns the fields of a result that contain a written value into running text.
-func (s *splitter) distrust(written *keySet) {
-	if written.n == 0 {
+// distrust turns the fields of a result that contain a written value, or one of the given values, into running text.
+func (s *splitter) distrust(written *keySet, doubted []uint64) {
+	if written.n == 0 && len(doubted) == 0 {
 		return
 	}
 	kept := s.atoms[:0]
 	for i, key := range s.atoms {
 		w := wordsOf(s.values[i])
-		if written.has(key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
-			return written.has(keyOf(part, &s.view))
+		if written.has(key) || slices.Contains(doubted, key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
+			key := keyOf(part, &s.view)
+			return written.has(key) || slices.Contains(doubted, key)
 		}) {
 			s.texts = append(s.texts, nil, s.values[i])
 			continue

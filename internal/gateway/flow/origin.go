@@ -1,0 +1,52 @@
+package flow
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+)
+
+// origin is what the arguments of a call say about its result.
+type origin struct {
+	// opaque is set if one author may have written the whole result, or if the result repeats its arguments in another
+	// form. Its fields are not trusted.
+	opaque bool
+	// doubted contains the arguments that come from untrusted text. They are still untrusted if the result repeats them.
+	doubted []uint64
+}
+
+// origin returns what the arguments of a call say about its result.
+func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
+	d := &decision{Session: s, tool: t, steps: maxSteps}
+	lists := slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
+	for i := range leaves {
+		l := &leaves[i]
+		key := l.words.key()
+		doubted := len(l.value) <= maxAtom && key != 0 && !s.own.has(key) && !s.attested.has(key) && len(d.occurrences(&l.words, true)) > 0
+		if doubted {
+			o.doubted = append(o.doubted, key)
+		}
+		switch {
+		case l.role == code && !lists && !hasPart(l.name, queryNames): // a program can print anything
+			o.opaque = true
+		case t.Effect && !t.fetching:
+		case bytes.Contains(l.value, []byte("://")), doubted && l.role != path && hostForm.Match(l.value):
+			o.opaque = true
+		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && (l.role == prose || hasPart(l.name, inputNames))):
+			o.opaque = true
+		}
+	}
+	return o
+}
+
+// hostForm matches the name of a host, with or without a path.
+var hostForm = regexp.MustCompile(`^[\pL\pN_-]+(\.[\pL\pN_-]+)*\.\pL{2,}(/\S*)?$`)
+
+// inputNames contains the names of arguments from which a tool computes its result.
+var inputNames = map[string]bool{
+	"input": true, "inputs": true, "data": true, "string": true, "strings": true, "parts": true, "expression": true, "value": true, "values": true,
+	"encoded": true, "payload": true,
+}
+
+// queryNames contains the names of arguments that select from the user's data.
+var queryNames = map[string]bool{"sql": true, "query": true, "statement": true, "filter": true}
