@@ -183,6 +183,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case own || attested:
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
+	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
 	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
@@ -229,6 +230,9 @@ func (d *decision) echoed(l *leaf, reach int) {
 // code judges a command. It doubts a word that comes neither from the user nor from a field, if untrusted text asks for
 // the action with this word.
 func (d *decision) code(l *leaf) {
+	if d.sent(l, true) {
+		return
+	}
 	for i := range l.words.len() {
 		one := wordsOf(l.words.token(i))
 		if len(one.text) < 4 || d.own.has(one.key()) || d.attested.has(one.key()) {
@@ -263,6 +267,9 @@ func (d *decision) prose(l *leaf) {
 			}
 		}
 	}
+	if d.sent(l, false) {
+		return
+	}
 	n := l.words.len()
 	if len(l.words.text)-digits(l.words.text) <= 2 && dateForm.Match(l.value) {
 		return // too common to be traced
@@ -286,6 +293,30 @@ func (d *decision) prose(l *leaf) {
 			}
 		}
 	}
+}
+
+// sent judges the addresses in free text or in a command. If always is set, the text need not ask for the action.
+func (d *decision) sent(l *leaf, always bool) bool {
+	for _, part := range addresses(l.value) {
+		w := wordsOf(part)
+		key := w.key()
+		if d.own.has(key) || d.attested.has(key) {
+			continue
+		}
+		hits := d.occurrences(&w, true)
+		switch {
+		case len(hits) > 0 && always:
+			d.report(l, OnlyUntrusted, d.asks(&hits[0], near), &hits[0])
+			return true
+		case len(hits) > 0:
+		case d.composed(l, part, always):
+			return true
+		case d.strict:
+			d.report(l, Unknown, false, nil)
+			return true
+		}
+	}
+	return false
 }
 
 // named judges an action that can do harm even if none of its arguments comes from untrusted text.

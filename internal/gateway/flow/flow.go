@@ -276,6 +276,11 @@ func (s *Session) attest(src Source, shape *shape) {
 		from = uint16(len(s.sources))
 	}
 	s.trust(&s.attested, from, shape.atoms...)
+	for _, value := range shape.values {
+		if host := hostOf(value); host != nil {
+			s.trust(&s.attested, from, hostKey(host))
+		}
+	}
 }
 
 // maxSources is the maximum number of calls that a session distinguishes. All later calls count as one.
@@ -368,6 +373,9 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	}
 	for _, l := range leaves {
 		s.trust(&s.own, 0, l.words.key())
+		for _, address := range addresses(l.value) {
+			s.trust(&s.own, 0, hostKey(hostOf(address)))
+		}
 	}
 }
 

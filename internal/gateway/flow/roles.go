@@ -86,7 +86,11 @@ var roleOf = func() map[string]role {
 // urlNames contains the names of arguments whose value is an external address that a tool reads from.
 var urlNames = map[string]bool{
 	"url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true, "website": true, "webpage": true, "endpoint": true, "webhook": true,
+	"domain": true, "host": true, "hostname": true, "site": true,
 }
+
+// hostTools contains words in the names of tools whose arguments name a host.
+var hostTools = map[string]bool{"dns": true, "whois": true, "ping": true, "domain": true, "host": true, "hostname": true}
 
 // objectNames contains the names of arguments that identify one object, such as a file, which the tool returns.
 var objectNames = map[string]bool{
@@ -133,7 +137,7 @@ func NewTool(s Spec) *Tool {
 	}
 	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 {
 		for name, p := range t.schema {
-			if p.Format == "uri" || hasPart(name, urlNames) {
+			if p.Format == "uri" || hasPart(name, urlNames) || !s.Effect && hasPart(s.Name, hostTools) {
 				t.fetching, t.verbs = true, t.verbs|fetching
 			}
 		}

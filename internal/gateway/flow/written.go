@@ -52,7 +52,7 @@ func (s *splitter) distrust(written *keySet, doubted []uint64) {
 	if written.n == 0 && len(doubted) == 0 {
 		return
 	}
-	kept := s.atoms[:0]
+	kept, values := s.atoms[:0], s.values[:0]
 	for i, key := range s.atoms {
 		w := wordsOf(s.values[i])
 		if written.has(key) || slices.Contains(doubted, key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
@@ -62,7 +62,7 @@ func (s *splitter) distrust(written *keySet, doubted []uint64) {
 			s.texts = append(s.texts, nil, s.values[i])
 			continue
 		}
-		kept = append(kept, key)
+		kept, values = append(kept, key), append(values, s.values[i])
 	}
-	s.atoms = kept
+	s.atoms, s.values = kept, values
 }
