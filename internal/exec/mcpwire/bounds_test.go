@@ -12,6 +12,14 @@ import (
 	"time"
 )
 
+// An error that already says that nothing was sent does not say it twice.
+func TestNotSentOnce(t *testing.T) {
+	once := notSent(errors.New("the pipe is full"))
+	if got := notSent(fmt.Errorf("tools/call: %w", once)).Error(); strings.Count(got, "not sent") != 1 {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestNoise checks that OnNoise receives a copy of the beginning of each line that is not a message.
 func TestNoise(t *testing.T) {
 	var heard diary

@@ -141,7 +141,13 @@ type sessionLost struct{ session string }
 func (e *sessionLost) Error() string   { return ErrSessionLost.Error() }
 func (e *sessionLost) Is(t error) bool { return t == ErrSessionLost }
 
-func notSent(err error) error { return fmt.Errorf("%w: %w", ErrNotSent, err) }
+// notSent wraps an error with [ErrNotSent], unless the error already wraps it.
+func notSent(err error) error {
+	if errors.Is(err, ErrNotSent) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNotSent, err)
+}
 
 const maxSample = 200
 
