@@ -71,12 +71,19 @@ func SaysOpenWorld(definition []byte) bool {
 // Connecting changes the proposals for a server that connects to other machines, so that at least one of its tools has
 // the class Network. Names and annotations often say only that a tool reads, so the reading tools get this class. If no
 // tool reads, the writing tools get it. A tool keeps its class if its annotations say that it does not interact with
-// the outside world.
+// the outside world. A tool whose name ends with search always gets the class Network, beside other such tools, too.
 func Connecting(proposals []Proposal, definitions map[string][]byte) []Proposal {
+	proposals = slices.Clone(proposals)
+	for i, p := range proposals {
+		words := wordsOf(p.Name)
+		if p.From == fromName && p.Class == agent.Read && words[len(words)-1] == "search" {
+			proposals[i].Class, proposals[i].From = agent.Network, fromConnections
+		}
+	}
 	if slices.ContainsFunc(proposals, func(p Proposal) bool { return p.Class == agent.Network || p.From == fromCatalogue }) {
 		return proposals
 	}
-	out := slices.Clone(proposals)
+	out := proposals
 	for _, class := range []agent.SideEffect{agent.Read, agent.Write} {
 		changed := false
 		for i, p := range out {
@@ -111,8 +118,10 @@ var (
 	wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 	readingVerbs = strings.Fields("get list read search find describe show count query lookup view")
-	networkVerbs = strings.Fields("fetch browse navigate download crawl scrape request http")
-	networkWords = strings.Fields("web website webpage url urls http https internet online")
+	// A name that ends with search, such as images_search, only reads, unless it also contains a verb such as save.
+	changingVerbs = strings.Fields("add create update save set put post send delete remove clear cancel edit write store")
+	networkVerbs  = strings.Fields("fetch browse navigate download crawl scrape request http")
+	networkWords  = strings.Fields("web website webpage url urls http https internet online")
 	// A name that contains one of executingWords implies execution. So does a name that contains one of runningVerbs,
 	// if the verb is the whole name or the name also contains a word in code.
 	executingWords = strings.Fields("exec shell bash zsh sh cmd powershell terminal eval evaluate spawn subprocess")
@@ -129,7 +138,9 @@ func classOf(name string) agent.SideEffect {
 		return agent.Shell
 	case has(networkVerbs), slices.ContainsFunc(words, func(w string) bool { return slices.Contains(networkWords, w) }):
 		return agent.Network
-	case has(readingVerbs):
+	case has(readingVerbs), words[len(words)-1] == "search" && !slices.ContainsFunc(words, func(w string) bool {
+		return slices.Contains(changingVerbs, w)
+	}):
 		return agent.Read
 	}
 	return agent.Write

@@ -21,6 +21,8 @@ func TestPropose(t *testing.T) {
 		"list_files":       {`{}`, agent.Read, fromName},
 		"listFiles":        {`{}`, agent.Read, fromName},
 		"list_commands":    {`{}`, agent.Read, fromName},
+		"images_search":    {`{}`, agent.Read, fromName},
+		"save_search":      {`{}`, agent.Write, fromName},
 		"fetch":            {`{}`, agent.Network, fromName},
 		"save":             {`{}`, agent.Write, fromName},
 		"run_query":        {`{}`, agent.Write, fromName},
@@ -40,6 +42,17 @@ func TestPropose(t *testing.T) {
 		want := Proposal{Name: name, Class: tt.class, From: tt.from, Review: tt.from == fromName}
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// On a server that connects, a search is a connection, even beside a tool that has the class Network.
+func TestConnecting(t *testing.T) {
+	definitions := map[string][]byte{"brave_web_search": []byte(`{}`), "brave_local_search": []byte(`{}`), "list_keys": []byte(`{}`)}
+	want := map[string]agent.SideEffect{"brave_web_search": agent.Network, "brave_local_search": agent.Network, "list_keys": agent.Read}
+	for _, p := range Connecting(Propose(definitions, nil), definitions) {
+		if p.Class != want[p.Name] || !p.Review {
+			t.Errorf("got %+v, want the class %s", p, want[p.Name])
 		}
 	}
 }
