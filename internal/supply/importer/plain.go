@@ -21,7 +21,7 @@ func (b *builder) isPlainSetting(name, value string) bool {
 	case strings.Contains(value, "://"):
 		return b.plainURL(value)
 	case isPath(value):
-		return !b.risky(value) && !slices.ContainsFunc(strings.FieldsFunc(value, isPathSeparator), keyLike)
+		return !b.risky(value) && !slices.ContainsFunc(strings.FieldsFunc(value, isPathSeparator), mixed)
 	case hasPassword(value):
 		return false
 	case settingName.MatchString(name):

@@ -124,7 +124,12 @@ func isSeparator(r rune) bool { return strings.ContainsRune("-_.~", r) }
 // keyLike reports whether a part of a URL looks like a key. It returns true for a long number, and for a mix of upper
 // case, lower case and digits.
 func keyLike(s string) bool {
-	return longNumber.MatchString(s) || len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) &&
+	return longNumber.MatchString(s) || mixed(s)
+}
+
+// mixed reports whether a word mixes upper case, lower case and digits as a key does.
+func mixed(s string) bool {
+	return len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) &&
 		strings.ToLower(s) != s && strings.ToUpper(s) != s
 }
 
