@@ -123,6 +123,9 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 	for {
 		now, err := approval.Look(ctx, g.store, q.ID)
 		switch {
+		case ctx.Err() != nil && p.isGone():
+			return call.Refuse(stageApprove, call.TimedOut,
+				"the client disconnected while the call to %s waited for approval %s", p.tool.Name, q.ID).Again()
 		case ctx.Err() != nil:
 			r := call.Refuse(stageApprove, call.ApprovalExpired,
 				"the call to %s is not approved yet (approval %s)", p.tool.Name, q.ID).Again()
@@ -150,6 +153,16 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 				p.tool.Name, reason)
 		}
 		g.waitForChange(ctx)
+	}
+}
+
+// isGone reports whether the client has disconnected.
+func (p *inflight) isGone() bool {
+	select {
+	case <-p.Gone:
+		return true
+	default: // also if Gone is nil
+		return false
 	}
 }
 
