@@ -197,7 +197,7 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	// Every verb agrees that the agent executes at its URL.
 	for _, args := range [][]string{{"inspect", agent}, {"install", agent, "--client", "cursor", "--dry-run", "--offline", "--yes"}} {
 		out := trusting(t, server, 0, "", args...)
-		if !strings.Contains(out, "127.0.0.1  (server remote)") || !strings.Contains(out, "remote runs on another machine") {
+		if !strings.Contains(out, "127.0.0.1  (server remote)") || !strings.Contains(out, "remote runs outside ambit") {
 			t.Errorf("%s: got the output %s", args[0], out)
 		}
 	}

@@ -77,7 +77,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	case s.remote():
 		l.digest.Status = Unverifiable
 		if s.spec.Digest != "" && !s.spec.Placeholder {
-			l.warnings = []string{"package_digest proves nothing, because the server runs on another machine; remove it"}
+			l.warnings = []string{"package_digest proves nothing, because ambit does not start the server; remove it"}
 		}
 	case s.spec.Placeholder || s.spec.Digest == "":
 		l.digest.Status = Placeholder

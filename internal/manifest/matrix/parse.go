@@ -282,7 +282,7 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 		}
 		if d := o.Value().Get("package_digest"); tooluri.IsDigest(s.PackageDigest) && s.PackageDigest != tooluri.ZeroDigest {
 			p.Report(ruleRemoteDigest, d.Place(), "",
-				"ambit cannot compare package_digest with the program of an http server, which runs on another machine")
+				"ambit cannot compare package_digest with the program of an http server, because ambit does not start it")
 		}
 		others = []string{"command", "args", "env"}
 	}

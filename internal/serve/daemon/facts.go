@@ -77,7 +77,7 @@ func inForce(access agent.Access, r agent.Right) bool {
 func (s ServerAccess) Lines(remote bool) []string {
 	switch {
 	case remote:
-		return []string{"runs on another machine, so ambit does not confine it"}
+		return []string{"runs outside ambit, so ambit does not confine it"}
 	case !s.Confined:
 		return []string{unconfined}
 	}
@@ -341,7 +341,7 @@ func warnings(a *agent.Agent, confines bool) []string {
 				"from the manifest", s.Alias, diag.Words(s.Review, "and"))
 		}
 		if s.Transport == agent.StreamableHTTP {
-			note("server %s runs on another machine, so its code cannot be verified here", s.Alias)
+			note("server %s runs outside ambit, so its code cannot be verified", s.Alias)
 		}
 		ref, err := pack.Identify(*s)
 		if err != nil || s.Placeholder || s.Digest == "" || ref.Kind != pack.File && ref.Kind != pack.Program {

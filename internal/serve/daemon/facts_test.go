@@ -65,7 +65,7 @@ func TestServerAccess(t *testing.T) {
 		}, 3},
 		{"another system", agent.Server{Args: []string{"/data"}}, agent.Read, false, []string{anything}, 0},
 		{"another machine", agent.Server{Transport: agent.StreamableHTTP, Endpoint: "https://mcp.example.com"}, agent.Read, true, []string{
-			"runs on another machine, so ambit does not confine it",
+			"runs outside ambit, so ambit does not confine it",
 		}, 0},
 	}
 	for _, tt := range tests {

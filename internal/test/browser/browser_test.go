@@ -67,7 +67,7 @@ func TestConsole(t *testing.T) {
 	// The page shows warnings, and what the agent may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "run shell commands")
-	b.text(".watch", "server away runs on another machine")
+	b.text(".watch", "server away runs outside ambit")
 	b.text(".facts", "not callable:")
 	b.text("#servers .server.not h3", "away")
 	b.look("watch")
