@@ -86,10 +86,25 @@ func (b *builder) openAPI(path, name string, root map[string]any) (*Result, erro
 		return nil, fail("", "no operation can be converted to a tool%s", b.reasons())
 	}
 	a.m.CredentialSlots = a.usedSlots("")
+	a.askBeforeDeleting()
 	out, err := encode(a.m)
 	return &Result{
 		Source: openAPISource, Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect",
 	}, err
+}
+
+// askBeforeDeleting makes each destructive tool wait for a person's approval.
+func (a *api) askBeforeDeleting() {
+	actions := map[string]findagent.ActionRails{}
+	for _, t := range a.m.Tools {
+		if t.Annotations != nil && t.Annotations.Destructive != nil && *t.Annotations.Destructive {
+			actions[t.Name] = findagent.ActionRails{Approval: "human"}
+		}
+	}
+	if len(actions) > 0 {
+		a.m.Guardrails = &findagent.Guardrails{Actions: actions}
+		a.note(Guessed, "guardrails", "a person must approve each call that deletes; to change that, edit guardrails.actions")
+	}
 }
 
 // server sets the address of the API to the first public address in the description, or in one of the chosen operations.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/supply/importer"
+	"github.com/ambit-run/ambit/manifest"
 )
 
 // An address that is not public keeps its path, and the note names its host.
@@ -47,5 +48,29 @@ func TestAddressThatIsNotPublic(t *testing.T) {
 				t.Errorf("the notes are\n%s", notes.String())
 			}
 		})
+	}
+}
+
+// A person must approve each call of an imported operation that deletes.
+func TestDeletingOperationsAsk(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "api.json")
+	text := `{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": [{"url": "https://shop.example.org"}],
+		"paths": {"/orders/{id}": {"delete": {"operationId": "deleteOrder"}, "get": {"operationId": "getOrder"}}}}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := importer.Import(file, filepath.Dir(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Parse("api.json", r.Text, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.Agent().Tools {
+		tool := &m.Agent().Tools[i]
+		if asks := tool.Policy.HumanApproval; asks != (tool.Name == "deleteOrder") {
+			t.Errorf("%s needs approval: %t", tool.Name, asks)
+		}
 	}
 }
