@@ -33,6 +33,7 @@ type importFlags struct {
 	// asked is set if the user typed --start.
 	asked bool
 	only  []string
+	dev   development
 }
 
 func newImport(t *terminal) *cobra.Command {
@@ -59,6 +60,8 @@ func newImport(t *terminal) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.only, "only", nil,
 		"import only the operations of an OpenAPI description with this `tag`, path or operation id; repeatable")
 	outputFlags(cmd, &f.output, &f.force, "write to `file` instead of standard output")
+	f.dev.devFlags(cmd.Flags(), "for development: keep an address of an OpenAPI description that is on this machine; "+
+		"the variable AMBIT_DEV=1 does the same")
 	cmd.Flags().BoolVar(&f.start, "start", true,
 		"with -o, fetch, pin and start the servers, and write their tools into the manifest")
 	return cmd
@@ -118,7 +121,8 @@ func (t *terminal) importAgent(ctx context.Context, src string, f importFlags) e
 	if output == "-" {
 		output = ""
 	}
-	r, err := t.readAgent(src, output, f.only)
+	o := importer.Options{Only: f.only, LoopbackHTTP: f.dev.loopbackHTTP}
+	r, err := t.readAgent(src, output, o)
 	if e, ok := errors.AsType[*importer.Error](err); ok {
 		if src == "" {
 			return no(e.Hint, "%w", err)
@@ -257,16 +261,14 @@ func (t *terminal) finishImport(
 
 // readAgent imports a file or folder. Without a source, it imports the configurations of the clients on this machine. The
 // agent is named after the output file, as ambit install does.
-func (t *terminal) readAgent(src, output string, only []string) (*importer.Result, error) {
+func (t *terminal) readAgent(src, output string, o importer.Options) (*importer.Result, error) {
 	dir, base := filepath.Dir(output), filepath.Base(output)
-	name := ""
-	if output != "" {
-		if name = strings.TrimSuffix(base, filepath.Ext(base)); alwaysManifest(base) || name == "agent" {
-			name = ""
-		}
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	if output != "" && !alwaysManifest(base) && name != "agent" {
+		o.Name = name
 	}
 	if src != "" {
-		return importer.ImportAs(name, src, dir, only...)
+		return o.Import(src, dir)
 	}
 	system, err := client.Here(t.home.Dir())
 	if err != nil {
@@ -276,7 +278,7 @@ func (t *terminal) readAgent(src, output string, only []string) (*importer.Resul
 	for _, file := range files {
 		t.notef("reading %s", diag.Printable(file))
 	}
-	return importer.ImportAll(name, files, dir)
+	return importer.ImportAll(o.Name, files, dir)
 }
 
 // cloneTime is the maximum time for cloning a repository.

@@ -105,17 +105,26 @@ const (
 // If only is not empty, Import imports only parts of an OpenAPI description. Each element is a tag, a path or an
 // operation.
 func Import(path, output string, only ...string) (*Result, error) {
-	return ImportAs("", path, output, only...)
+	return Options{Only: only}.Import(path, output)
 }
 
-// ImportAs is like Import, but gives the agent of a configuration the given name. If the name is empty, ImportAs
-// chooses one.
-func ImportAs(name, path, output string, only ...string) (*Result, error) {
+// Options are the options of an import.
+type Options struct {
+	// Name is the name of the agent of a configuration. If it is empty, the import chooses one.
+	Name string
+	// Only selects the parts of an OpenAPI description; see [Import].
+	Only []string
+	// LoopbackHTTP keeps an address of an OpenAPI description that is on this machine. It is for development.
+	LoopbackHTTP bool
+}
+
+// Import is like [Import].
+func (o Options) Import(path, output string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{only: only, name: name, refs: map[string]string{}}
+	b := &builder{only: o.Only, name: o.Name, loopback: o.LoopbackHTTP, refs: map[string]string{}}
 	if b.places, err = placesOf(path, output); err != nil {
 		return nil, err
 	}
@@ -131,7 +140,7 @@ func ImportAs(name, path, output string, only ...string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(only) > 0 && r.Source != openAPISource {
+	if len(o.Only) > 0 && r.Source != openAPISource {
 		return nil, fail("import the file without --only", "only an OpenAPI description can be imported in part")
 	}
 	return b.finish(r)
@@ -322,6 +331,8 @@ type builder struct {
 	name  string
 	only  []string
 	notes []Note
+	// loopback is set if an address of an OpenAPI description on this machine is kept.
+	loopback bool
 	// withheld lists the possible secrets in the input. They must not appear in the result.
 	withheld []string
 	// refs maps each variable that the manifest refers to, to the value that it replaces. If two servers have different
@@ -363,7 +374,8 @@ func (b *builder) finish(r *Result) (*Result, error) {
 				"the manifest would contain a value that could be a secret")
 		}
 	}
-	if _, err := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect}); err != nil {
+	if _, err := manifest.Parse("imported.json", r.Text,
+		manifest.Options{Dialect: r.Dialect, LoopbackHTTP: b.loopback}); err != nil {
 		return nil, fail("", "the result is not a valid manifest: %v", err)
 	}
 	return r, nil

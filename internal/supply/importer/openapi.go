@@ -172,13 +172,23 @@ func (a *api) address(what string, o operation) (base string, ok bool) {
 	return base, true
 }
 
-// publicServer returns the first public address in a list of servers, its host, and its index in the list.
+// publicServer returns the first public address in a list of servers, its host, and its index in the list. With
+// [Options.LoopbackHTTP], an address on this machine counts as public.
 func (a *api) publicServer(servers []any) (base, host string, index int) {
 	for i, item := range servers {
 		raw := serverURL(object(item))
 		u, err := url.Parse(raw)
-		if err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(raw, "{}") ||
-			!strings.Contains(u.Hostname(), ".") {
+		if err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(raw, "{}") {
+			continue
+		}
+		if here := u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1"; here && a.loopback {
+			if kept, ok := a.cleanURL("servers", u.Scheme+"://"+u.Host+u.EscapedPath()); ok {
+				a.note(Guessed, "servers", "the address is on this machine, so add --dev to each command, or set AMBIT_DEV=1")
+				return strings.TrimSuffix(kept, "/"), u.Hostname(), i
+			}
+			continue
+		}
+		if !strings.Contains(u.Hostname(), ".") {
 			continue
 		}
 		if u.Scheme == "http" {
@@ -284,7 +294,8 @@ func (a *api) problem(t findagent.Tool) string {
 		return "it contains a value that could be a secret"
 	}
 	if err == nil {
-		_, err = manifest.Parse("imported.json", text, manifest.Options{Dialect: agent.FindAgent})
+		_, err = manifest.Parse("imported.json", text,
+			manifest.Options{Dialect: agent.FindAgent, LoopbackHTTP: a.loopback})
 	}
 	if e, ok := errors.AsType[*manifest.InvalidError](err); ok && len(e.Manifest.Errors()) > 0 {
 		return e.Manifest.Errors()[0].Message

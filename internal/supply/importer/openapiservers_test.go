@@ -51,6 +51,26 @@ func TestAddressThatIsNotPublic(t *testing.T) {
 	}
 }
 
+// With LoopbackHTTP, an address on this machine is kept.
+func TestAddressOnThisMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "api.json")
+	text := `{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": [{"url": "http://localhost:9000/v1/"}],
+		"components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}, "security": [{"key": []}],
+		"paths": {"/orders": {"get": {"operationId": "listOrders"}}}}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := importer.Options{LoopbackHTTP: true}.Import(file, filepath.Dir(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"url": "http://localhost:9000/v1/orders"`, `"localhost"`} {
+		if !strings.Contains(string(r.Text), want) {
+			t.Errorf("%s is missing in\n%s", want, r.Text)
+		}
+	}
+}
+
 // A person must approve each call of an imported operation that deletes.
 func TestDeletingOperationsAsk(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "api.json")
