@@ -313,6 +313,9 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 	}
 	a := t.agentNamed(name)
 	t.completeServer(a, f, grants)
+	if err := checkRequested(a, name, grants); err != nil {
+		return err
+	}
 	for i := range grants {
 		if a != nil {
 			grants[i].ID = a.ID
@@ -461,19 +464,18 @@ func (t *terminal) scopeNotes(grants []policy.Grant) {
 		return
 	}
 	m, err := t.load(file, "")
-	switch {
-	case err != nil:
-	case m.Dialect != agent.GPARS:
+	if err == nil && m.Dialect != agent.GPARS {
 		t.warnf("the grant has no effect, because %s is a %s agent and only its manifest decides what it may call",
 			name, m.Dialect)
-	default:
-		t.warnUnrequested(m.Agent(), grants)
 	}
 }
 
-// warnUnrequested warns about a grant whose server or scope the agent does not request. Such a grant has no effect. The
-// user might have mistyped the name.
-func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
+// checkRequested returns an error if the agent does not request the server or one of the scopes. Such a grant would
+// have no effect, so the name is probably misspelt. The parameter a can be nil.
+func checkRequested(a *agent.Agent, name string, grants []policy.Grant) error {
+	if a == nil || a.Dialect != agent.GPARS {
+		return nil
+	}
 	var servers, scopes []string
 	for _, q := range a.Requirements {
 		servers = append(servers, q.Server)
@@ -481,20 +483,21 @@ func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
 			scopes = append(scopes, q.Scopes...)
 		}
 	}
-	warn := func(what, name string, asked []string) {
-		if slices.Contains(asked, name) {
-			return
-		}
-		t.warnf("%s does not request the %s %s, so the grant has no effect", diag.Quote(grants[0].Agent), what, diag.Quote(name))
-		t.hintf("the agent requests %s", diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
+	refuse := func(what, unknown string, requested []string) error {
+		hint := strings.TrimSpace(diag.DidYouMean(unknown, requested) +
+			" the agent requests " + diag.Printable(cmp.Or(diag.Words(requested, "and"), "none")))
+		return no(hint, "nothing was granted, because %s does not request the %s %s",
+			diag.Quote(name), what, diag.Quote(unknown))
 	}
 	if !slices.Contains(servers, grants[0].Server) {
-		warn("server", grants[0].Server, servers)
-		return
+		return refuse("server", grants[0].Server, servers)
 	}
 	for _, g := range grants {
-		warn("scope", g.Scope, scopes)
+		if !slices.Contains(scopes, g.Scope) {
+			return refuse("scope", g.Scope, scopes)
+		}
 	}
+	return nil
 }
 
 // journalScopes records changed grants in the journal. It must be called before the policy file is changed. If

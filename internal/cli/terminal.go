@@ -345,7 +345,7 @@ func (t *terminal) fail(f *failure) {
 			return
 		}
 	}
-	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
+	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(strings.ReplaceAll(f.Error(), "\n", "; ")))
 	if hint != "" {
 		t.hintf("%s", diag.Printable(hint))
 	}
