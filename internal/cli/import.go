@@ -85,7 +85,8 @@ func (t *terminal) startImported(ctx context.Context, path string, trusted bool,
 	if err := t.askImported(ctx, m); err != nil {
 		return err
 	}
-	return t.lock(ctx, path, lockFlags{writeTools: true, imported: true, untrusted: !trusted}, doc)
+	// A lock file of an earlier import must not stop this one: it shows what changed, and does not ask.
+	return t.lock(ctx, path, lockFlags{writeTools: true, imported: true, untrusted: !trusted, yes: true}, doc)
 }
 
 // askImported asks for the credentials that an imported agent lacks, if someone can answer. A server without its

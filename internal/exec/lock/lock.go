@@ -190,6 +190,8 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 		if !p.OK {
 			if was := l.previousEntry(p.Alias); was != nil {
 				entry.Servers[p.Alias] = was
+			} else {
+				entry.Quarantined = append(entry.Quarantined, p.Alias)
 			}
 			continue
 		}
@@ -200,6 +202,7 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 		entry.Servers[p.Alias] = one
 		locked = append(locked, report)
 	}
+	slices.Sort(entry.Quarantined)
 	r, err := l.write(ctx, entry, locked)
 	if err != nil {
 		return nil, err

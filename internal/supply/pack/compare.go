@@ -25,12 +25,14 @@ const (
 
 // Compare lists the differences between two entries of an agent, server by server and tool by tool. For this machine,
 // it compares the builds that [LockedPackage.Here] returns. For another platform, it compares the builds only if both
-// entries contain one.
+// entries contain one. A server that was quarantined before does not count as added.
 func Compare(before, after *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(before.Servers, after.Servers) {
 		a, b := before.Servers[alias], after.Servers[alias]
 		switch {
+		case a == nil && slices.Contains(before.Quarantined, alias):
+			continue // the server is in use for the first time, so nothing has changed
 		case a == nil:
 			out = append(out, Difference{Server: alias, What: Added})
 			continue
