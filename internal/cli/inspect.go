@@ -79,8 +79,8 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 	return map[string]any{
 		"id": a.ID, "called": registeredName(t.home, m), "dialect": a.Dialect, "kind": a.Kind, "name": a.Name,
 		"description": a.Description, "prompt": a.Prompt, "version": a.Version, "digest": a.Digest,
-		"side_effects": notNil(r.SideEffects), "tools": toolReports(a), "hosts": hosts, "any_host": r.AnyHostReason,
-		"paths": notNil(r.Paths), "secrets": secrets, "secret_details": details, "programs": programs,
+		"side_effects": notNil(r.SideEffects), "tools": toolReports(a, needs.hidden),
+		"hosts": hosts, "any_host": r.AnyHostReason, "paths": notNil(r.Paths), "secrets": secrets, "secret_details": details, "programs": programs,
 		"settings": notNil(daemon.Settings(a)), "agents": notNil(r.Agents), "requirements": notNil(a.Requirements),
 		"required_servers": needs.required, "optional_servers": needs.optional, "servers": notNil(needs.servers),
 		"capabilities": a.Capabilities, "grants": grantDocuments(needs.grants),
@@ -111,7 +111,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 	t.section("What the agent may do", t.facts(may))
 	t.servers(needs)
 	t.section("Limits", t.limits(a, guardrails))
-	t.toolList(a)
+	t.toolList(a, needs.hidden)
 	t.prompt(a)
 	t.lookTwice(needs.watch)
 	if len(m.Diagnostics) > 0 {
@@ -229,8 +229,8 @@ func (t *terminal) limits(a *agent.Agent, guardrails guard.Rails) [][]string {
 	return rows
 }
 
-func (t *terminal) toolList(a *agent.Agent) {
-	reports := toolReports(a)
+func (t *terminal) toolList(a *agent.Agent, hidden []bool) {
+	reports := toolReports(a, hidden)
 	if len(reports) == 0 {
 		return
 	}

@@ -162,7 +162,7 @@ func (c *mcl) listServers(_ context.Context, m *manifest.Manifest) error {
 }
 
 func (c *mcl) listTools(_ context.Context, m *manifest.Manifest) error {
-	reports := toolReports(m.Agent())
+	reports := toolReports(m.Agent(), nil)
 	if c.json {
 		return c.t.document(map[string]any{"tools": reports})
 	}
@@ -184,7 +184,7 @@ func (c *mcl) describe(ctx context.Context, m *manifest.Manifest) error {
 	}
 	tool := toolAsked(m.Agent(), c.uri)
 	at := slices.IndexFunc(m.Agent().Tools, func(t agent.Tool) bool { return t.URI == tool.URI })
-	doc := map[string]any{"tool": toolReports(m.Agent())[at], "timeout_ms": tool.Timeout.Milliseconds()}
+	doc := map[string]any{"tool": toolReports(m.Agent(), nil)[at], "timeout_ms": tool.Timeout.Milliseconds()}
 	if locked := o.Lock.Server(m.Agent().ID, tool.URI.Server); locked != nil {
 		doc["definition"] = locked.Tools[tool.Name].Definition
 	}

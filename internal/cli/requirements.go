@@ -67,6 +67,10 @@ type needSet struct {
 	servers []daemon.ServerAccess
 	// grants lists the capabilities that principals hold for the agent.
 	grants []*grant.Grant
+	// hidden reports for each tool of the agent whether the policy denies every call to it. It can be nil.
+	hidden []bool
+	// operated returns a copy of an agent with the approvals that the operator requires.
+	operated func(*agent.Agent) *agent.Agent
 }
 
 // findNeeds finds the servers that an agent requires, and the scopes that the policy grants. It does not start the
@@ -84,8 +88,14 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 
 // findNeedsIn is like findNeeds, with an open store. The store is nil if there is none.
 func (t *terminal) findNeedsIn(ctx context.Context, m *manifest.Manifest, b *store.Store) (needSet, error) {
-	a := m.Agent()
-	n := needSet{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
+	operator, err := operatorGuardrails(t.home)
+	if err != nil {
+		return needSet{}, err
+	}
+	n := needSet{required: []needReport{}, optional: []needReport{}}
+	n.operated = func(a *agent.Agent) *agent.Agent { return operated(a, registeredName(t.home, m), operator) }
+	a := n.operated(m.Agent())
+	n.agent, n.reach, n.watch, n.hidden = a, a.Reach(), daemon.Warnings(a), t.hiddenFrom(a, registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, errors.Join(err, addAccess(ctx, &n, t.rights(m, a), b))
@@ -174,7 +184,7 @@ func addAccess(ctx context.Context, n *needSet, rights host.Rights, b *store.Sto
 // addServers sets n.agent.Servers to the found servers, and n.agent.Tools to their tools. It leaves out each tool for
 // which include returns false. It also sets n.reach and n.watch.
 func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) bool) {
-	n.agent = registry.Agent(n.agent, found)
+	n.agent = n.operated(registry.Agent(n.agent, found))
 	all := *n.agent
 	n.agent.Tools = slices.DeleteFunc(slices.Clone(n.agent.Tools), func(t agent.Tool) bool { return !include(&t) })
 	// ambit's own shell server runs commands in a sandbox, so its commands can reach less than other programs.
@@ -318,6 +328,15 @@ func (t *terminal) consoleInspection(
 		if len(m.Agent().Requirements) > 0 {
 			name, rules, me := registeredName(t.home, m), t.rules(t.home), &call.Call{Principal: identity.LocalName()}
 			in.Refuses = func(of *agent.Tool) bool { return rules.Foresee(n.agent, name, of, me) == policy.Never }
+		} else {
+			in.Refuses = func(of *agent.Tool) bool {
+				for i, hidden := range n.hidden {
+					if hidden && &n.agent.Tools[i] == of {
+						return true
+					}
+				}
+				return false
+			}
 		}
 		return in, nil
 	}

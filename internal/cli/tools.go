@@ -12,7 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // toolReport describes a tool in the output of "ambit inspect" and "ambit tools".
@@ -24,7 +27,7 @@ type toolReport struct {
 	Server      string           `json:"server,omitempty"`
 	Host        string           `json:"host,omitempty"`
 	Description string           `json:"description"`
-	// Callable is set if the manifest allows calls to the tool. Otherwise Why contains the reason.
+	// Callable is set if the manifest and the policy allow calls to the tool. Otherwise Why contains the reason.
 	Callable bool     `json:"callable"`
 	Why      string   `json:"why_not,omitempty"`
 	Limits   []string `json:"rails,omitempty"`
@@ -32,8 +35,10 @@ type toolReport struct {
 	InputSchema json.RawMessage `json:"input_schema,omitempty"`
 }
 
-func toolReports(a *agent.Agent) []toolReport {
-	return each(a.Tools, func(t agent.Tool) toolReport {
+// toolReports describes the tools of an agent. The parameter hidden reports for each tool whether the policy denies
+// every call. It is nil if the policy denies no tool.
+func toolReports(a *agent.Agent, hidden []bool) []toolReport {
+	reports := each(a.Tools, func(t agent.Tool) toolReport {
 		r := toolReport{
 			Name: t.Name, SideEffect: t.SideEffect, Description: t.Description, Binding: "none",
 			Callable: a.Callable(&t), Limits: toolLimits(&t), InputSchema: json.RawMessage(t.InputSchema),
@@ -61,13 +66,42 @@ func toolReports(a *agent.Agent) []toolReport {
 		}
 		return r
 	})
+	for i, denied := range hidden {
+		if denied && reports[i].Callable {
+			reports[i].Callable, reports[i].Why = false, "the policy denies every call"
+		}
+	}
+	return reports
 }
+
+// operated returns a copy of an agent in which the tools that the operator sends to a person need approval. Only
+// descriptions of the agent use the copy: the gateway reads the operator's guardrails itself.
+func operated(a *agent.Agent, name string, operator guard.Operator) *agent.Agent {
+	out := *a
+	out.Tools = slices.Clone(a.Tools)
+	for i := range out.Tools {
+		t := &out.Tools[i]
+		t.Policy.HumanApproval = t.Policy.HumanApproval || operator.Approval.Asks(name, t)
+	}
+	return &out
+}
+
+// hiddenFrom reports for each tool of an agent whether the policy denies every call of the local user. For a GPARS
+// agent it returns nil, because the policy only grants what such an agent may call, and the scopes show that.
+func (t *terminal) hiddenFrom(a *agent.Agent, name string) []bool {
+	if a.Dialect == agent.GPARS {
+		return nil
+	}
+	return t.rules(t.home).Hidden(a, name, &call.Call{Principal: identity.LocalName()})
+}
+
+const needsApproval = "needs a person's approval"
 
 // toolLimits describes the conditions for calls to a tool.
 func toolLimits(t *agent.Tool) []string {
 	var out []string
 	if t.Policy.HumanApproval {
-		out = append(out, "needs a person's approval")
+		out = append(out, needsApproval)
 	}
 	out = append(out, limitsOf(t)...)
 	if t.Policy.Idempotent {
@@ -139,7 +173,19 @@ func newTools(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		reports := toolReports(resolved.Agent())
+		for _, f := range resolved.Found() {
+			if f.Problem != nil {
+				t.warnf("%s is unavailable, so its tools are not listed: %s", diag.Printable(f.Requirement.Server),
+					diag.Printable(f.Problem.Error()))
+			}
+		}
+		operator, err := operatorGuardrails(t.home)
+		if err != nil {
+			return err
+		}
+		name := registeredName(t.home, m)
+		a := operated(resolved.Agent(), name, operator)
+		reports := toolReports(a, t.hiddenFrom(a, name))
 		return t.show(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports}, func() {
 			if len(reports) == 0 {
 				t.notef("%s declares no tools", diag.Printable(m.Path))
@@ -150,8 +196,11 @@ func newTools(t *terminal) *cobra.Command {
 			}
 			t.table("", each(reports, func(r toolReport) []string {
 				name, note := cmp.Or(r.URI, r.Name), ""
-				if !r.Callable {
+				switch {
+				case !r.Callable:
 					note = t.paint(dim, "not callable: "+r.Why)
+				case slices.Contains(r.Limits, needsApproval):
+					note = t.paint(dim, needsApproval)
 				}
 				return []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
 			}))
