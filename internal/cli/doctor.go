@@ -111,6 +111,12 @@ func (t *terminal) runChecks(ctx context.Context, storeURL string) []doctorCheck
 	if signIns, err := examineSignIns(h); err == nil {
 		checks = append(checks, signIns)
 	}
+	if names, err := examineNames(h); err == nil {
+		checks = append(checks, names)
+	}
+	if providers := examineProviders(ctx, h); providers != nil {
+		checks = append(checks, *providers)
+	}
 	return checks
 }
 

@@ -98,7 +98,15 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 		return usage("fix the file, or remove the [oidc] table from it", "%w", err)
 	}
 	if oidc != nil {
-		s.OIDC = identity.NewProviders(oidc)
+		providers := identity.NewProviders(oidc)
+		s.OIDC = providers
+		serving, ended := context.WithCancel(ctx)
+		defer ended()
+		go func() {
+			if err := providers.Reach(serving); err != nil && serving.Err() == nil {
+				t.troublef("tokens are refused until the OpenID provider answers: %v", err)
+			}
+		}()
 	}
 	b, err := t.openStoreWith(ctx, s.store, store.Open)
 	if err != nil {
@@ -134,6 +142,9 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 		return err
 	}
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
+	if oidc, err := identity.ReadOIDC(h.Config()); err == nil {
+		t.warnNames(s, o.Operator, oidc)
+	}
 	o.Store, o.Approvals = &timed, s.approval.Approvals
 	o.SignIns.ServeCallers(timed.DB, b.Keys)
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys

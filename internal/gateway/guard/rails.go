@@ -41,7 +41,8 @@ type Operator struct {
 // ApprovalRules is the member "approval" of guardrails.json. It is useful for agents that other people wrote, and for
 // dialects whose manifests cannot require approval.
 type ApprovalRules struct {
-	// Tools contains names of tools. A person must approve every call of them, by any agent.
+	// Tools contains names of tools, such as write_file or filesystem/write_file. A person must approve every call of
+	// them, by any agent.
 	Tools []string
 	// Agents contains names of agents. A person must approve their calls that have an effect.
 	Agents []string
@@ -49,7 +50,18 @@ type ApprovalRules struct {
 
 // Asks reports whether a person must approve the calls that the agent makes to the tool.
 func (r ApprovalRules) Asks(agentName string, t *agent.Tool) bool {
-	return slices.Contains(r.Tools, t.Name) || t.SideEffect != agent.Read && slices.Contains(r.Agents, agentName)
+	return slices.ContainsFunc(r.Tools, func(name string) bool { return Names(name, t) }) ||
+		t.SideEffect != agent.Read && slices.Contains(r.Agents, agentName)
+}
+
+// Names reports whether a name in the operator's guardrails means a tool. The name can be the tool's own name, its name
+// with the alias of its server as in filesystem/write_file, or its URI.
+func Names(name string, t *agent.Tool) bool {
+	if name == t.Name || t.URI != nil && name == t.URI.String() {
+		return true
+	}
+	on, ok := t.Binding.(agent.OnServer)
+	return ok && name == on.Alias+"/"+t.Name
 }
 
 // FlowRules is the member "flow" of guardrails.json:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -146,6 +147,20 @@ var ErrToken = errors.New("the token is not accepted")
 
 // ErrProvider means that the provider cannot be reached or sent an invalid response.
 var ErrProvider = errors.New("the OpenID provider gave no valid response")
+
+// Agents returns the names of the agents that subjects and groups of the providers can use, sorted.
+func (c *OIDCConfig) Agents() []string {
+	var names []string
+	for _, of := range append(slices.Collect(maps.Values(c.Providers)), c) {
+		for _, table := range []map[string][]string{of.Subjects, of.Groups} {
+			for _, agents := range table {
+				names = append(names, agents...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "*" })
+}
 
 // OIDC checks bearer tokens from an OpenID provider. It fetches the provider's keys when it checks the first token. It
 // fetches them again when a token was signed with an unknown key.

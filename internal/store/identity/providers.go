@@ -37,6 +37,17 @@ func NewProviders(c *OIDCConfig) *Providers {
 // Issuers returns the issuers whose tokens are accepted. The unnamed provider comes first.
 func (p *Providers) Issuers() []string { return p.issuers }
 
+// Reach fetches the configuration of each provider, and returns the errors of those that do not answer.
+func (p *Providers) Reach(ctx context.Context) error {
+	var all []error
+	for _, issuer := range p.issuers {
+		if _, err := p.byIssuer[issuer].tokenVerifier(ctx); err != nil {
+			all = append(all, fmt.Errorf("%s: %w", issuer, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
 // Check returns the principal of a token, or fails with ErrToken or ErrProvider.
 func (p *Providers) Check(ctx context.Context, token string) (*Principal, error) {
 	o := p.byIssuer[issuerOf(token)]
