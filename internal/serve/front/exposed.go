@@ -209,8 +209,9 @@ const (
 	maxPages = 100
 )
 
-// merge asks every server for its list and returns one merged list. If several items have the same name, only the first
-// one is listed. The agent's own prompts come first. The server of each item is stored in a.routes.
+// merge asks every server for its list and returns one merged list. Each server has an equal share of maxMessage bytes;
+// the rest of a longer list is left out. If several items have the same name, only the first one is listed. The agent's
+// own prompts come first. The server of each item is stored in a.routes.
 func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) jsontext.Value {
 	var all [][]byte
 	to := map[string]string{}
@@ -225,10 +226,14 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 	for _, alias := range servers {
 		f := a.forward(r, alias)
 		f.Params = without(without(f.Params, "cursor"), "requestState")
+		left := maxMessage / len(servers)
 		for range maxPages {
 			result, err := a.Gateway.Forward(ctx, f)
 			if err != nil {
 				break // skip this server, because the other servers' lists are still useful
+			}
+			if left -= len(result); left < 0 {
+				break
 			}
 			rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
 				key := routeOf(list, item)
@@ -294,7 +299,8 @@ func (a *Agent) listedFor(r *request, list string, result jsontext.Value, alias 
 	return set(result, list, slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
 }
 
-// routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI.
+// routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI, or if
+// it is longer than maxURI.
 func routeOf(list string, item jsontext.Value) string {
 	kind, member := "uri ", "uri"
 	switch list {
@@ -304,7 +310,7 @@ func routeOf(list string, item jsontext.Value) string {
 		kind, member = "prompt ", "name"
 	}
 	name, ok := text(lookup(item, member))
-	if !ok {
+	if !ok || len(name) > maxURI {
 		return ""
 	}
 	return kind + name

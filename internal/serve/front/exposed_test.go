@@ -54,6 +54,37 @@ func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, err
 	return jsontext.Value(`{"from": "` + f.Server + `" }`), nil
 }
 
+// endless is a gateway to servers whose lists have no end. Each page has one large item, and one with a long URI.
+type endless struct {
+	fakeGateway
+	pages map[string]int
+}
+
+func (d *endless) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	d.pages[f.Server]++
+	n := strconv.Itoa(d.pages[f.Server])
+	large := strings.Repeat("x", maxMessage/10)
+	return jsontext.Value(`{"resources":[{"uri":"` + f.Server + n + `","x":"` + large + `"},{"uri":"` + n + large[:maxURI] + `"}],"nextCursor":"` + n + `"}`), nil
+}
+
+// Neither the pages of a merged list nor the routes to its items use up the memory, and no server can leave out the items
+// of another.
+func TestMergedListsAreBounded(t *testing.T) {
+	servers := []string{"fs", "db"}
+	d := &endless{pages: map[string]int{}}
+	a := &Agent{
+		Gateway: d, Expose: gateway.Exposed{gateway.Resources},
+		Capabilities: func(string) jsontext.Value { return jsontext.Value(`{"resources":{}}`) },
+	}
+	got := a.merge(t.Context(), &request{Message: mcpwire.Message{Method: "resources/list"}}, "resources", servers)
+	if n := strings.Count(string(got), `"uri":"`); len(got) > maxMessage || n != 8 {
+		t.Errorf("the list has %d items and %d bytes", n, len(got))
+	}
+	if len(a.routes.to) != 8 || d.pages["fs"] != 5 || d.pages["db"] != 5 {
+		t.Errorf("%d routes after %v pages", len(a.routes.to), d.pages)
+	}
+}
+
 func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf) {
 	t.Helper()
 	d := &shelf{}
