@@ -471,8 +471,8 @@ func (a *Agent) capabilities(alias string) jsontext.Value {
 }
 
 func (a *Agent) level(ctx context.Context, c *call.Client, level string) {
-	if s := a.manager(); s != nil {
-		s.SetLevel(ctx, c, level)
+	if s, g := a.manager(), a.Gateway(); s != nil && g != nil {
+		s.SetLevel(ctx, g.Guard(c), level) // this can open the client's own connection to a server
 	}
 }
 
