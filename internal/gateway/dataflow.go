@@ -337,40 +337,68 @@ func (g *Gateway) hear(p *inflight) (notify func(string, jsontext.Value), client
 	if !g.traceable(p.tool) {
 		return p.OnNotify, p.Client
 	}
-	read := func(params jsontext.Value) {
+	read := reader(func(params jsontext.Value) error {
 		now := time.Now()
 		g.session(p.Principal, p.Client, now).Read(params, flow.Source{Call: p.ID, Tool: p.tool.Name, Time: now})
-	}
-	listen := func(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
-		if notify == nil {
+		return nil
+	})
+	return read.notify(p.OnNotify), read.client(p.Client)
+}
+
+// overhear is like hear, but for messages that belong to no call. No earlier stage has recorded that the principal reads
+// text. If this fails, the client does not get the message.
+func (g *Gateway) overhear(principal string, c *call.Client, src flow.Source) reader {
+	return func(params jsontext.Value) error {
+		if g.options.Flow == nil || principal == "" {
 			return nil
 		}
-		return func(method string, params jsontext.Value) {
-			if method != "notifications/progress" || rawjson.Lookup(params, "message") != nil {
-				read(params)
-			}
-			notify(method, params)
+		if err := g.markReader(context.Background(), principal, 0); err != nil {
+			return err
+		}
+		src := src
+		src.Time = time.Now()
+		g.session(principal, c, src.Time).Read(params, src)
+		return nil
+	}
+}
+
+// reader adds a server's message to the memory of a principal.
+type reader func(params jsontext.Value) error
+
+func (r reader) notify(next func(string, jsontext.Value)) func(string, jsontext.Value) {
+	if next == nil {
+		return nil
+	}
+	return func(method string, params jsontext.Value) {
+		silent := len(params) <= len("{}") || method == "notifications/progress" && rawjson.Lookup(params, "message") == nil
+		if silent || r(params) == nil {
+			next(method, params)
 		}
 	}
-	if notify = listen(p.OnNotify); p.Client == nil {
-		return notify, nil
+}
+
+func (r reader) client(c *call.Client) *call.Client {
+	if c == nil {
+		return nil
 	}
-	heard := *p.Client
-	heard.Notify = listen(heard.Notify)
+	heard := *c
+	heard.Notify = r.notify(c.Notify)
 	if heard.Asker != nil {
-		heard.Asker = heardAsker{read, heard.Asker}
+		heard.Asker = heardAsker{r, heard.Asker}
 	}
-	return notify, &heard
+	return &heard
 }
 
 // heardAsker adds a server's requests to the client to the memory.
 type heardAsker struct {
-	read func(params jsontext.Value)
+	read reader
 	call.Asker
 }
 
 func (a heardAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
-	a.read(params)
+	if err := a.read(params); err != nil {
+		return nil, err
+	}
 	return a.Asker.Ask(ctx, method, params)
 }
 

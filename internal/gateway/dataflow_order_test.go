@@ -20,6 +20,11 @@ type scripted struct {
 	open func(c *call.Call)
 }
 
+func (s *scripted) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	f.OnNotify("notifications/message", jsontext.Value(`{"level":"info","data":"`+hostile+`"}`))
+	return jsontext.Value(`{}`), nil
+}
+
 func (s *scripted) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if t.Name == "open_page" && s.open != nil {
 		s.open(c)
@@ -108,6 +113,29 @@ func TestNoWayAroundByOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			return err
+		},
+		"a message of a request that still runs": func(t *testing.T, s *setting) (err error) {
+			g := start(s, s.b, s.flow)
+			_, failed := g.Forward(t.Context(), &call.Forward{
+				Server: "s", Method: "resources/read", Params: jsontext.Value(`{"uri":"note:1"}`), Principal: "me",
+				OnNotify: func(string, jsontext.Value) { err = say(t, g, "me", "1", "send_mail", mailThem) },
+			})
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			return err
+		},
+		"a message that belongs to no call": func(t *testing.T, s *setting) error {
+			g := start(s, s.b, s.flow)
+			c := g.Guard(&call.Client{Key: "1", Principal: "me", Notify: func(string, jsontext.Value) {}})
+			c.Notify("notifications/message", jsontext.Value(`{"level":"info","data":"`+hostile+`"}`))
+			return say(t, g, "me", "1", "send_mail", mailThem)
+		},
+		"a restart after a message that belongs to no call": func(t *testing.T, s *setting) error {
+			g := start(s, s.b, s.flow)
+			c := g.Guard(&call.Client{Key: "1", Principal: "me", Notify: func(string, jsontext.Value) {}})
+			c.Notify("notifications/message", jsontext.Value(`{"level":"info","data":"`+hostile+`"}`))
+			return say(t, start(s, s.connect(), NewFlow()), "me", "1", "send_mail", mailThem)
 		},
 		"a cancelled call that is answered": func(t *testing.T, s *setting) error {
 			g := start(s, s.b, s.flow)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -119,7 +120,9 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight)
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	copied := *f
-	copied.OnNotify, copied.Client = g.guards.guardNotify(ctx, f.OnNotify, found.noteIn), g.guards.client(ctx, f.Client, found.noteIn)
+	heard := g.overhear(f.Principal, f.Client, flow.Source{Call: f.ID, Tool: f.Server + ":" + f.Method})
+	copied.OnNotify = g.guards.guardNotify(ctx, heard.notify(f.OnNotify), found.noteIn)
+	copied.Client = g.guards.client(ctx, heard.client(f.Client), found.noteIn)
 	copied.Again = g.again(ctx, f)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
@@ -320,8 +321,13 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard returns a copy of c that checks the servers' notifications and requests.
+// Guard returns a copy of c for a server connection that belongs to this client alone. On such a connection, a server can
+// send notifications and requests that belong to no call. The copy checks them, and they count as text that the client's
+// principal has read.
 func (g *Gateway) Guard(c *call.Client) *call.Client {
+	if c != nil {
+		c = g.overhear(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)
+	}
 	return g.guards.client(context.Background(), c, discardIn)
 }
 

@@ -323,6 +323,8 @@ type Client struct {
 	// Key identifies the client while it is connected. Server connections that belong to this client alone are stored
 	// under this key.
 	Key string
+	// Principal is the caller who uses the client. It is empty if several callers do.
+	Principal string
 	// Capabilities is a JSON object with those capabilities of the client that the operator has allowed. Servers can use
 	// only these. Nil and {} mean none.
 	Capabilities jsontext.Value

@@ -72,7 +72,7 @@ func (p *peer) greet(capabilities jsontext.Value) {
 func (p *peer) client() *call.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &call.Client{Key: p.key, Notify: p.notify}
+	c := &call.Client{Key: p.key, Principal: p.principal, Notify: p.notify}
 	if !p.modern {
 		c.Capabilities, c.Asker = p.capabilities, p
 	}
