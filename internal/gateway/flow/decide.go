@@ -130,6 +130,8 @@ func (d *decision) report(l *leaf, r Reason, asked bool, h *hit) {
 func (d *decision) judge(l *leaf) {
 	switch l.role {
 	case choice:
+	case excess:
+		d.report(l, Unknown, false, nil)
 	case prose:
 		d.prose(l)
 	case code:
@@ -192,8 +194,11 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 
 // isName reports whether a destination is a plain name, such as a person or a channel. A service finds it among what the
 // user has, so a text that only mentions the name sends nothing elsewhere.
-func isName(l *leaf) bool {
-	return l.role == destination && digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
+func isName(l *leaf) bool { return l.role == destination && isPlain(l) }
+
+// isPlain reports whether a value is a word or a name, and neither an address nor a number.
+func isPlain(l *leaf) bool {
+	return digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }
 
 // meant reports whether a verb near a short number refers to that number. English text must also name an identifier or

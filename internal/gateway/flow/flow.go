@@ -346,7 +346,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	shape.distrust(&s.m.written, o.doubted)
+	shape.distrust(&s.m.written, &o)
 	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
 }

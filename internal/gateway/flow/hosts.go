@@ -74,8 +74,9 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 				return true
 			}
 		}
-		_, name, _ = bytes.Cut(name, []byte("."))
-		added = true
+		var label []byte
+		label, name, _ = bytes.Cut(name, []byte("."))
+		added = added || !bytes.EqualFold(label, []byte("www"))
 	}
 	return false
 }

@@ -11,6 +11,8 @@ type origin struct {
 	// opaque is set if one author may have written the whole result, or if the result repeats its arguments in another
 	// form. Its fields are not trusted.
 	opaque bool
+	// printed is set if a program printed the result. It can print anything, so addresses in the fields are not trusted.
+	printed bool
 	// doubted contains the arguments that come from untrusted text. They are still untrusted if the result repeats them.
 	doubted []uint64
 }
@@ -22,17 +24,17 @@ func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
 	for i := range leaves {
 		l := &leaves[i]
 		key := l.words.key()
-		doubted := len(l.value) <= maxAtom && key != 0 && !s.own.has(key) && !s.attested.has(key) && len(d.occurrences(&l.words, true)) > 0
+		doubted := len(l.value) <= maxAtom && !isPlain(l) && !s.own.has(key) && !s.attested.has(key) && len(d.occurrences(&l.words, true)) > 0
 		if doubted {
 			o.doubted = append(o.doubted, key)
 		}
 		switch {
-		case l.role == code && !lists && !hasPart(l.name, queryNames): // a program can print anything
-			o.opaque = true
+		case l.role == code && !lists && !hasPart(l.name, queryNames):
+			o.printed = true
 		case t.Effect && !t.fetching:
 		case bytes.Contains(l.value, []byte("://")), doubted && l.role != path && hostForm.Match(l.value):
 			o.opaque = true
-		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && (l.role == prose || hasPart(l.name, inputNames))):
+		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && computes(l)):
 			o.opaque = true
 		}
 	}
@@ -41,6 +43,11 @@ func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
 
 // hostForm matches the name of a host, with or without a path.
 var hostForm = regexp.MustCompile(`^[\pL\pN_-]+(\.[\pL\pN_-]+)*\.\pL{2,}(/\S*)?$`)
+
+// computes reports whether the result of a tool may be the argument in another form.
+func computes(l *leaf) bool {
+	return (l.role == prose || hasPart(l.name, inputNames)) && !hasPart(l.name, listing) && !hasPart(l.name, queryNames)
+}
 
 // inputNames contains the names of arguments from which a tool computes its result.
 var inputNames = map[string]bool{

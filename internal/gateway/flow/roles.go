@@ -52,6 +52,7 @@ const (
 	code
 	prose
 	choice // a value that the schema lists, or a part of a page
+	excess // arguments that are too many or too deep to be judged
 )
 
 var roleNames = []struct {
@@ -215,7 +216,11 @@ const maxLeaves = 2000
 func (t *Tool) leaves(arguments []byte) (list []leaf) {
 	var visit func(pointer, name, top string, value []byte, depth int)
 	visit = func(pointer, name, top string, value []byte, depth int) {
-		if len(value) == 0 || len(list) >= maxLeaves || depth > maxNested {
+		if len(value) == 0 || len(list) > maxLeaves {
+			return
+		}
+		if len(list) == maxLeaves || depth > maxNested {
+			list = append(list, leaf{name: name, pointer: pointer, value: value, role: excess})
 			return
 		}
 		switch value[0] {
@@ -251,16 +256,27 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 	return list
 }
 
-// several splits a string that contains a list of addresses.
+// several splits a string that contains a list of addresses, perhaps with other destinations.
 func several(l leaf) (list []leaf) {
 	found := addresses(l.value)
 	if len(found) == 0 {
 		return []leaf{l}
 	}
+	rest := l.value
 	for _, value := range found {
 		one := l
 		one.value, one.words = value, wordsOf(value)
 		list = append(list, one)
+		rest = bytes.Replace(rest, value, []byte(" "), 1)
+	}
+	if len(found) >= maxAddresses {
+		l.role = excess
+		return append(list, l)
+	}
+	if digits(rest) >= minNumber {
+		l.value = bytes.Trim(rest, " ,;\n<>")
+		l.words = wordsOf(l.value)
+		list = append(list, l)
 	}
 	return list
 }
@@ -293,7 +309,7 @@ const maxAddresses = 100
 
 // The limits of the search for account numbers in a text.
 const (
-	maxAccounts = 20
+	maxAccounts = 200
 	maxAccount  = 36 // with spaces
 )
 

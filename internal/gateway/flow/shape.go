@@ -247,7 +247,7 @@ func (s *splitter) document(text []byte) {
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
 		s.json(trimmed, false, 0)
-	case len(trimmed) <= maxYAML && bytes.IndexByte(trimmed, '\n') > 0 && startsYAML.Match(trimmed):
+	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
 			s.texts = append(s.texts, text)
@@ -363,6 +363,8 @@ func (s *splitter) leaf(value []byte, inText bool) {
 	case !contains(value):
 		s.attest(value)
 		return
+	default: // the value is known, but not the address in it
+		s.attest(value)
 	}
 	s.texts = append(s.texts, value)
 }

@@ -47,18 +47,21 @@ func valuesIn(text []byte, w *words) [][]byte {
 	return parts
 }
 
-// distrust turns the fields of a result that contain a written value, or one of the given values, into running text.
-func (s *splitter) distrust(written *keySet, doubted []uint64) {
-	if written.n == 0 && len(doubted) == 0 {
+// distrust turns the fields of a result that are no values of the user into running text: written values, arguments that
+// come from text, and addresses that a program printed.
+func (s *splitter) distrust(written *keySet, o *origin) {
+	if written.n == 0 && len(o.doubted) == 0 && !o.printed {
 		return
 	}
 	kept, values := s.atoms[:0], s.values[:0]
 	for i, key := range s.atoms {
 		w := wordsOf(s.values[i])
-		if written.has(key) || slices.Contains(doubted, key) || slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
-			key := keyOf(part, &s.view)
-			return written.has(key) || slices.Contains(doubted, key)
-		}) {
+		if written.has(key) || slices.Contains(o.doubted, key) ||
+			o.printed && (bytes.IndexByte(s.values[i], '@') > 0 || len(accounts(s.values[i])) > 0) ||
+			slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
+				key := keyOf(part, &s.view)
+				return written.has(key) || slices.Contains(o.doubted, key)
+			}) {
 			s.texts = append(s.texts, nil, s.values[i])
 			continue
 		}

@@ -24,12 +24,15 @@ func init() {
 		{"P370", "internal/gateway/flow/decide.go", `	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):`, `	case false:`, "./internal/gateway/flow", "TestDecide"},
 		{"P371", "internal/gateway/flow/decide.go", `if len(d.found) == 0 && t.Network {`, `if false {`, "./internal/gateway/flow", "TestAcrossSources"},
 		{"P372", "internal/gateway/flow/flow.go", `			s.wrote(t, leaves)`, `			_ = leaves`, "./internal/gateway/flow", "TestWrittenValues"},
-		{"P372", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, o.doubted)`, `	shape.distrust(&keySet{}, o.doubted)`, "./internal/gateway/flow", "TestWrittenValues"},
+		{"P372", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, &o)`, `	shape.distrust(&keySet{}, &o)`, "./internal/gateway/flow", "TestWrittenValues"},
 		{"P373", "internal/gateway/flow/decide.go", `if d.asks(&hits[i], reach) && (strong`, `if !isName(l) && d.asks(&hits[i], reach) && (strong`, "./internal/gateway/flow", "TestNames"},
 		{"P420", "internal/gateway/flow/shape.go", `	s.sentences(meta, 0)`, `	_ = meta`, "./internal/gateway/flow", "TestRunningText"},
 		{"P420", "internal/gateway/flow/shape.go", `	case !contains(value):`, `	case true:`, "./internal/gateway/flow", "TestRunningText"},
-		{"P421", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, o.doubted)`, `	shape.distrust(&s.m.written, nil)`, "./internal/gateway/flow", "TestOrigin"},
+		{"P421", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, &o)`, `	shape.distrust(&s.m.written, &origin{})`, "./internal/gateway/flow", "TestOrigin"},
 		{"P421", "internal/gateway/flow/origin.go", `		case l.role == code && !lists`, `		case false && !lists`, "./internal/gateway/flow", "TestOrigin"},
 		{"P422", "internal/gateway/flow/hosts.go", `	if host == nil {`, `	if true {`, "./internal/gateway/flow", "TestComposedAddresses"},
+		{"P423", "internal/gateway/flow/decide.go", `	case excess:`, `	case -1:`, "./internal/gateway/flow", "TestHiddenArguments"},
+		{"P423", "internal/gateway/flow/roles.go", `	if digits(rest) >= minNumber {`, `	if false {`, "./internal/gateway/flow", "TestHiddenArguments"},
+		{"P424", "internal/gateway/flow/decide.go", `		case d.strict:`, `		case false:`, "./internal/gateway/flow", "TestForgottenCommands"},
 	}...)
 }
