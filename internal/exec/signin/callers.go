@@ -29,7 +29,9 @@ const (
 )
 
 // ServeCallers makes the keeper serve the callers of a daemon. Their sign-ins are kept in the daemon's store.
-func (k *Keeper) ServeCallers(db state.DB, keys *identity.Keys) { k.shared = &sharedStorage{db, keys} }
+func (k *Keeper) ServeCallers(db state.DB, keys *identity.Keys) {
+	k.shared = &sharedStorage{db, keys, time.Now}
+}
 
 // ServesCallers reports whether the keeper serves the callers of a daemon.
 func (k *Keeper) ServesCallers() bool { return k.shared != nil }

@@ -353,7 +353,7 @@ func TestSuspendedGateway(t *testing.T) {
 	w.connect(a, "bob@example.com")
 	bob := w.caller(a, "bob@example.com")
 	a.client.Transport = afterToken{a.client.Transport, func() {
-		err := a.shared.write(`UPDATE signin_claims SET until = 0`)
+		err := a.shared.write(`UPDATE signin_claims SET until = 0, claim = 'dead x'`) // the gateway lost its connection
 		if err == nil {
 			_, err = b.SignOut(t.Context(), &bob)
 		}
@@ -367,6 +367,38 @@ func TestSuspendedGateway(t *testing.T) {
 	if all, err := b.ListFor("bob@example.com"); err != nil || len(all) != 0 {
 		t.Errorf("after the sign-out, the sign-ins are %+v, %v", all, err)
 	}
+}
+
+// A gateway whose clock is fast does not use a refresh token that another gateway is using.
+func TestClocksDiffer(t *testing.T) {
+	w := newWorld(t)
+	a, b := newReplicas(t)
+	b.shared.now = func() time.Time { return time.Now().Add(5 * time.Minute) }
+	bob := w.caller(a, "bob@example.com")
+	_, unlock, err := a.lock(t.Context(), &bob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, _, err := b.lock(ctx, &bob); err == nil {
+		t.Error("two gateways change the sign-in at the same time")
+	}
+	unlock()
+	if _, unlock, err = b.lock(t.Context(), &bob); err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	// A process that has died keeps its claim only until its time is over.
+	if err := b.shared.write(`UPDATE signin_claims SET claim = 'dead x'`); err != nil {
+		t.Fatal(err)
+	}
+	a.shared.now = func() time.Time { return time.Now().Add(5*time.Minute + 2*claimTime) }
+	_, again, err := a.lock(t.Context(), &bob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
 }
 
 // With identity = "owner", callers need no sign-in, and the setting is needed for that.

@@ -105,14 +105,16 @@ func (v vaultStorage) lock(ctx context.Context, _ *Target) (claim string, unlock
 type sharedStorage struct {
 	db   state.DB
 	keys *identity.Keys
+	now  func() time.Time
 }
 
 const (
 	// storeTime is the time limit for one access to the store.
 	storeTime = 10 * time.Second
-	// claimTime is how long the others wait for a process that changes a sign-in. It is longer than a token request, even
-	// if the clocks of two machines differ.
+	// claimTime is how long the others wait for a process that changes a sign-in. It is longer than a token request.
 	claimTime = 2 * answerTime
+	// claimPatience is how much longer they wait while this process is alive.
+	claimPatience = 10 * time.Minute
 )
 
 // purpose returns the purpose of an encrypted row.
@@ -217,23 +219,33 @@ func (s *sharedStorage) write(statement string, args ...any) error {
 }
 
 func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlock func(), err error) {
-	claim = rand.Text()
 	for {
-		claimed := false
+		claimed, holder, since := false, "", time.Duration(0)
 		err := s.db.Write(ctx, func(tx state.Tx) error {
-			now := time.Now()
-			if _, err := tx.Exec(`DELETE FROM signin_claims
-				WHERE agent = $1 AND server = $2 AND principal = $3 AND until < $4`,
-				t.Agent, t.Server, t.Principal, now.UnixMicro()); err != nil {
-				return err
-			}
+			holder, claim = "", s.db.Owner()+" "+rand.Text()
 			n, err := tx.Exec(`INSERT INTO signin_claims (agent, server, principal, claim, until)
 				VALUES ($1, $2, $3, $4, $5) ON CONFLICT (agent, server, principal) DO NOTHING`,
-				t.Agent, t.Server, t.Principal, claim, now.Add(claimTime).UnixMicro())
-			claimed = n == 1
-			return err
+				t.Agent, t.Server, t.Principal, claim, s.now().Add(claimTime).UnixMicro())
+			if claimed = n == 1; claimed || err != nil {
+				return err
+			}
+			return tx.Query(`SELECT claim, until FROM signin_claims WHERE agent = $1 AND server = $2 AND principal = $3`,
+				[]any{t.Agent, t.Server, t.Principal}, func(r state.Row) error {
+					var until int64
+					err := r.Scan(&holder, &until)
+					since = s.now().Sub(time.UnixMicro(until))
+					return err
+				})
 		})
+		stale := false
 		if err == nil && !claimed {
+			stale, err = s.isStale(ctx, holder, since)
+		}
+		switch {
+		case err != nil:
+		case stale:
+			err = s.write(`DELETE FROM signin_claims WHERE claim = $1`, holder)
+		case !claimed:
 			err = s.db.Changed(ctx)
 		}
 		switch {
@@ -245,4 +257,15 @@ func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlo
 			return claim, func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil // it expires anyway
 		}
 	}
+}
+
+// isStale reports whether a claim is over. Its time ended the given duration ago. The clocks of two machines can differ
+// by minutes, so a claim whose process is alive is not over when its time ends.
+func (s *sharedStorage) isStale(ctx context.Context, claim string, since time.Duration) (bool, error) {
+	if since < 0 || since > claimPatience {
+		return since > 0, nil
+	}
+	owner, _, _ := strings.Cut(claim, " ")
+	alive, err := s.db.Alive(ctx, owner)
+	return !alive, err
 }
