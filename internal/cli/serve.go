@@ -181,6 +181,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	s.Version, s.Log = version, t.troublef
 	s.CheckStore = func(ctx context.Context) error { return b.DB.Read(ctx, func(state.Tx) error { return nil }) }
 	s.PolicyProblem = func() string { return t.rules(h).Problem() }
+	s.Hidden = t.rules(h).Hidden
 	queue, err := t.openQueue(ctx, s, &o)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -120,22 +121,45 @@ func (d *Daemon) showAgent(r *http.Request) (any, *problem) {
 		Card: e.card().within(d.storeProblem()), SideEffects: []agent.SideEffect{}, Tools: []toolCard{}, Servers: []serverCard{},
 		Diagnostics: []manifest.Diagnostic{},
 	}
+	var hidden map[string]bool
 	if e.Manifest != nil {
 		doc.Diagnostics = append(doc.Diagnostics, e.Manifest.Diagnostics...)
 		if a := e.Manifest.Agent(); a != nil {
-			doc.describe(a)
+			hidden = d.hiddenTools(a, e.Name, principalOf(r))
+			doc.describe(a, hidden)
 		}
 	}
 	for _, p := range e.proofs() {
-		doc.Servers = append(doc.Servers, proven(p))
+		card := proven(p)
+		card.Missing = slices.DeleteFunc(card.Missing, func(tool string) bool { return hidden[tool] })
+		card.Changed = slices.DeleteFunc(card.Changed, func(tool string) bool { return hidden[tool] })
+		doc.Servers = append(doc.Servers, card)
 	}
 	return doc, nil
 }
 
-func (doc *detail) describe(a *agent.Agent) {
+// hiddenTools returns the names of the tools that the policy denies to a principal whatever their arguments are. Nothing
+// is hidden from an administrator.
+func (d *Daemon) hiddenTools(a *agent.Agent, name string, p *identity.Principal) map[string]bool {
+	if d.options.Hidden == nil || p.Admin {
+		return nil
+	}
+	names := map[string]bool{}
+	for i, hidden := range d.options.Hidden(a, name, &call.Call{Principal: p.Name, Attributes: p.Attributes()}) {
+		if hidden {
+			names[a.Tools[i].Name] = true
+		}
+	}
+	return names
+}
+
+func (doc *detail) describe(a *agent.Agent, hidden map[string]bool) {
 	doc.Description, doc.Version, doc.Kind = a.Description, a.Version, a.Kind
 	for i := range a.Tools {
 		t := &a.Tools[i]
+		if hidden[t.Name] {
+			continue
+		}
 		c := toolCard{Name: t.Name, Description: t.Description, SideEffect: t.SideEffect, Callable: a.Callable(t)}
 		if t.URI != nil {
 			c.URI = t.URI.String()

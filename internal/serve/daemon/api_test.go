@@ -131,6 +131,34 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// The description of an agent names no tool that the policy denies to the caller. An administrator sees all tools.
+func TestAgentAsEachCallerSeesIt(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) {
+		o.Hidden = func(a *agent.Agent, name string, c *call.Call) []bool {
+			hidden := make([]bool, len(a.Tools))
+			for i := range hidden {
+				hidden[i] = name == "alpha" && c.Principal == "eve" && c.Attributes.Kind == identity.ByKey
+			}
+			return hidden
+		}
+	})
+	r.Prove(t.Context())
+	for _, tt := range []struct {
+		key   string
+		tools int
+	}{
+		{r.admin, 1},
+		{r.key(identity.KeySpec{Name: "bob", Principal: "bob", Agents: []string{"alpha"}}), 1},
+		{r.key(identity.KeySpec{Name: "eve", Principal: "eve", Agents: []string{"alpha"}}), 0},
+	} {
+		a := r.ask(tt.key, "GET", "/api/v1/agents/alpha", "")
+		list, _ := a.doc["tools"].([]any)
+		if a.status != 200 || len(list) != tt.tools || tt.tools == 0 && strings.Contains(a.body, "echo") {
+			t.Errorf("%d tools, want %d: %s", len(list), tt.tools, a.body)
+		}
+	}
+}
+
 func TestFindNames(t *testing.T) {
 	toml, err := manifest.Load("../../../agents/examples/wordcount/agent.toml", manifest.Options{})
 	if err != nil {

@@ -45,7 +45,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/signin"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -95,6 +97,9 @@ type Options struct {
 	// PolicyProblem returns the reason why the user's policy is not in force. It returns an empty string if the policy is
 	// in force. A nil PolicyProblem means that there is no policy.
 	PolicyProblem func() string
+	// Hidden reports for each tool of an agent whether the policy denies every call to it by the caller of c. A nil Hidden
+	// means that there is no policy.
+	Hidden func(a *agent.Agent, name string, c *call.Call) []bool
 	// Approvals lists the calls that wait for a person and records the decisions about them. A decision requires an admin
 	// key, so the client of an agent cannot approve its own calls.
 	Approvals console.Approvals

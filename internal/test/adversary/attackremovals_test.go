@@ -8,6 +8,7 @@ func init() {
 		{"P442", "internal/exec/signin/discover.go", ` || !mayName(place, meta.Resource, e):`, `:`, "./internal/exec/signin", "TestNeighbour"},
 		{"P442", "internal/exec/signin/discover.go", `egress.Same(p, endpoint) && p.RawQuery == "" &&`, ``, "./internal/exec/signin", "TestNeighbour"},
 		{"P443", "internal/exec/signin/storage.go", `held := claim == ""`, `held := true`, "./internal/exec/signin", "TestSuspendedGateway"},
+		{"P450", "internal/serve/daemon/api.go", `		if hidden[t.Name] {`, `		if false {`, "./internal/serve/daemon", "TestAgentAsEachCallerSeesIt"},
 		{"P449", "internal/exec/signin/storage.go", `return !alive, err`, `return !alive || since > 0, err`, "./internal/exec/signin", "TestClocksDiffer"},
 		{"P444", "internal/exec/signin/callers.go", `tx.Exec(` + "`" + `UPDATE signins_begun SET sealed = $1 WHERE id = $2` + "`" + `, []byte{}, id)`, `tx.Exec(` + "`" + `DELETE FROM signins_begun WHERE id = $1` + "`" + `, id)`, "./internal/exec/signin", "TestFailedSignInsCount"},
 		{"P444", "internal/exec/signin/callers.go", `full = waiting >= maxBegun;`, `full = waiting < 0;`, "./internal/exec/signin", "TestManyBegunAtOnce"},
