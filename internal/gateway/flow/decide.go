@@ -3,6 +3,7 @@ package flow
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -56,6 +57,7 @@ const (
 	windowSize  = 6 // tokens of a quotation
 	maxPhrase   = 12
 	maxShown    = 200
+	minAmount   = 3  // the digits of a number that is judged as an amount
 	maxPart     = 40 // the longest token of a value that text spells with other separators
 )
 
@@ -85,7 +87,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 			d.report(l, Unknown, false, nil) // a text that repeats parts of the value cannot hide it
 		}
 	}
-	if len(d.found) == 0 && t.Effect && (t.Destructive || t.verbs&deleting != 0) {
+	if len(d.found) == 0 && t.Effect && (t.verbs&deleting != 0 || t.Destructive && t.verbs == 0) {
 		d.named(leaves)
 	}
 	if len(d.found) == 0 && t.Network {
@@ -128,6 +130,12 @@ func (d *decision) report(l *leaf, r Reason, asked bool, h *hit) {
 }
 
 func (d *decision) judge(l *leaf) {
+	if d.tool.readsOnly() {
+		if l.role == destination || l.role == other {
+			d.value(l, true, nearID)
+		}
+		return
+	}
 	switch l.role {
 	case choice:
 	case excess:
@@ -139,11 +147,16 @@ func (d *decision) judge(l *leaf) {
 	case moment:
 		d.echoed(l, nearTime)
 	case amount:
+		if len(l.words.text) < minAmount {
+			return // too common to be traced
+		}
 		d.echoed(l, near)
 	case identifier:
 		d.value(l, strong(l), nearID)
+	case other:
+		d.value(l, strong(l) || l.words.len() > 1, nearID)
 	default:
-		d.value(l, l.role == destination || strong(l) || l.words.len() > 1, near)
+		d.value(l, true, near)
 	}
 }
 
@@ -169,6 +182,12 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	hits := d.occurrences(&l.words, l.role == destination || strong)
 	attested := d.attested.has(key)
 	own := d.own.has(key)
+	if own && !d.strict {
+		return
+	}
+	if attested {
+		reach = min(reach, nearID)
+	}
 	for i := range hits {
 		if d.asks(&hits[i], reach) && (strong || d.meant(&hits[i])) {
 			r := AskedFor
@@ -183,6 +202,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
+	case l.role == identifier && !d.strict && !d.tool.Network: // an object that the user's service returned
+	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // data that a person lets the agent enter, such as names
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
@@ -190,6 +211,12 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
 	}
+}
+
+// secretNames contains names of arguments that decide who has access.
+var secretNames = map[string]bool{
+	"password": true, "passphrase": true, "passcode": true, "pin": true, "secret": true, "token": true, "key": true, "role": true, "permission": true,
+	"permissions": true, "scope": true, "policy": true,
 }
 
 // isName reports whether a destination is a plain name, such as a person or a channel. A service finds it among what the
@@ -238,9 +265,17 @@ func (d *decision) code(l *leaf) {
 	if d.sent(l, true) {
 		return
 	}
+	known := map[string]bool{}
+	for word := range bytes.FieldsFuncSeq(l.value, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`=,;|&()", r) }) {
+		if w := wordsOf(word); d.own.has(w.key()) || d.attested.has(w.key()) {
+			for i := range w.len() {
+				known[string(w.token(i))] = true
+			}
+		}
+	}
 	for i := range l.words.len() {
 		one := wordsOf(l.words.token(i))
-		if len(one.text) < 4 || d.own.has(one.key()) || d.attested.has(one.key()) {
+		if len(one.text) < 4 || known[string(l.words.token(i))] || d.own.has(one.key()) || d.attested.has(one.key()) {
 			continue
 		}
 		hits := d.occurrences(&one, false)
@@ -339,6 +374,9 @@ func (d *decision) named(leaves []leaf) {
 		b := d.m.blocks[bi]
 		for _, first := range b.deleting {
 			verb := b.token(int(first))
+			if reports(verb) {
+				continue
+			}
 			for p := b.head(hashOf(verb)); p != 0 && d.steps > 0; p = b.prev[p-1] {
 				d.steps--
 				if h := (hit{b, int(p) - 1, int(p) - 1}); string(b.token(h.at)) == string(verb) && d.object(&h) {
@@ -375,12 +413,12 @@ func (d *decision) verb(h *hit, reach int) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
 	from, to := max(first, h.at-reach), min(end, h.last+1+reach)
-	known, unknown := 0, 0
+	known, unknown, numbers := 0, 0, 0
 	for i := from; i < to; i++ {
 		if i >= h.at && i <= h.last {
 			continue
 		}
-		if table.at(b, i)&d.tool.verbs != 0 {
+		if table.at(b, i)&d.tool.verbs != 0 && !reports(b.token(i)) {
 			return true
 		}
 	}
@@ -391,11 +429,22 @@ func (d *decision) verb(h *hit, reach int) bool {
 		switch t := b.token(i); {
 		case functionWords[string(t)], t[0] >= utf8.RuneSelf && aloneIn(t):
 			known++
-		case len(t) > 1 && (t[0] < '0' || t[0] > '9'):
+		case len(t) > 1 && digits(t) == 0 && !fieldWords[string(t)]:
 			unknown++
+		default:
+			numbers++
 		}
 	}
-	return known*12 < unknown && unknown >= 6
+	return known*12 < unknown && unknown >= 6 && unknown > 2*numbers
+}
+
+// reports reports whether an English verb has the form of a report, such as "updated" or "created".
+func reports(token []byte) bool {
+	switch string(token) {
+	case "sent", "wrote", "made", "gave", "paid", "bought":
+		return true
+	}
+	return len(token) > 4 && bytes.HasSuffix(token, []byte("ed")) && !bytes.HasSuffix(token, []byte("eed"))
 }
 
 // at returns the families of the verb that starts at the given position.

@@ -17,6 +17,9 @@ func (d *decision) occurrences(w *words, regrouped bool) []hit {
 
 // sequences finds the tokens from..to-1 of w in the untrusted text.
 func (d *decision) sequences(w *words, from, to int) (hits []hit) {
+	if from >= to {
+		return nil
+	}
 	rare := from // a long token is usually rare
 	for i := from; i < to; i++ {
 		if len(w.token(i)) > len(w.token(rare)) {

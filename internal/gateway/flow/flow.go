@@ -339,7 +339,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	s.m.mu.Lock()
 	o := s.origin(t, leaves)
 	s.m.mu.Unlock()
-	shape := split(result, o.opaque)
+	shape := split(result, o.opaque, t.lists())
 	defer shape.free()
 	if t.Effect {
 		shape.dropEchoes(leaves)
@@ -371,8 +371,10 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		}
 		return
 	}
-	for _, l := range leaves {
-		s.trust(&s.own, 0, l.words.key())
+	for _, l := range leaves { // a field that was read earlier can contain what an attacker chose
+		if key := l.words.key(); !s.attested.has(key) {
+			s.trust(&s.own, 0, key)
+		}
 		for _, address := range addresses(l.value) {
 			s.trust(&s.own, 0, hostKey(hostOf(address)))
 		}

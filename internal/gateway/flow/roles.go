@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -26,7 +27,7 @@ type Tool struct {
 	Spec
 	verbs  family   // 0 if the name contains no known verb
 	nouns  []uint32 // hashes of the words that name the object of the tool
-	schema map[string]property
+	schema property
 	// fetching is set if the tool reads from an external address that an argument contains.
 	fetching bool
 	// onPage is set if the tool acts on a part of a page, and its arguments refer to the part by a name from the page.
@@ -34,9 +35,32 @@ type Tool struct {
 }
 
 type property struct {
-	Type   any             `json:"type"`
-	Format string          `json:"format"`
-	Enum   json.RawMessage `json:"enum"`
+	Type       any                 `json:"type"`
+	Format     string              `json:"format"`
+	Enum       json.RawMessage     `json:"enum"`
+	Properties map[string]property `json:"properties"`
+	Items      *property           `json:"items"`
+}
+
+// member returns the schema of a member of an object.
+func (p property) member(name string) property { return p.Properties[name] }
+
+// element returns the schema of the elements of an array.
+func (p property) element() property {
+	if p.Items == nil {
+		return property{}
+	}
+	return *p.Items
+}
+
+// has reports whether the schema has a member with one of the names at any depth.
+func (p property) has(names map[string]bool, depth int) bool {
+	for name, member := range p.Properties {
+		if names[name] || depth < maxNested && member.has(names, depth+1) {
+			return true
+		}
+	}
+	return p.Items != nil && depth < maxNested && p.Items.has(names, depth+1)
 }
 
 // role is what an argument means for the call.
@@ -98,9 +122,15 @@ var objectNames = map[string]bool{
 	"path": true, "paths": true, "file": true, "filepath": true, "filename": true, "url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true,
 }
 
-// onPage contains the names of arguments that point into a page. Such a value always comes from the page, so its origin
-// is no reason for doubt.
-var onPage = map[string]bool{"element": true, "selector": true, "ref": true}
+// onPage contains the names of arguments that only tools for pages have. inPage contains the names of arguments of such
+// tools that point into the page. These values always come from the page, so their origin is no reason for doubt.
+var (
+	onPage = map[string]bool{"element": true, "selector": true}
+	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true}
+)
+
+// pageReference matches how tools for browsers number the parts of a page.
+var pageReference = regexp.MustCompile(`^(f\d+)?[es]\d+(e\d+)?$`)
 
 // listing contains the verbs of tools that return a list of objects instead of one object.
 var listing = map[string]bool{"search": true, "list": true, "find": true, "query": true, "lookup": true, "stat": true, "info": true}
@@ -108,15 +138,10 @@ var listing = map[string]bool{"search": true, "list": true, "find": true, "query
 // NewTool derives what the package needs to know about a tool.
 func NewTool(s Spec) *Tool {
 	t := &Tool{Spec: s}
-	var schema struct {
-		Properties map[string]property `json:"properties"`
+	if json.Unmarshal([]byte(s.Schema), &t.schema) != nil {
+		t.schema = property{} // without a usable schema, names decide
 	}
-	if json.Unmarshal([]byte(s.Schema), &schema) == nil {
-		t.schema = schema.Properties
-	}
-	_, element := t.schema["element"]
-	_, selector := t.schema["selector"]
-	t.onPage = element || selector
+	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser")
 	known := false
 	for _, part := range nameParts(s.Name) {
 		if f := table.of([]byte(part)); f != 0 && !known {
@@ -137,7 +162,7 @@ func NewTool(s Spec) *Tool {
 		}
 	}
 	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 {
-		for name, p := range t.schema {
+		for name, p := range t.schema.Properties {
 			if p.Format == "uri" || hasPart(name, urlNames) || !s.Effect && hasPart(s.Name, hostTools) {
 				t.fetching, t.verbs = true, t.verbs|fetching
 			}
@@ -165,6 +190,12 @@ var vague = map[string]bool{
 // Decides reports whether the package judges calls to the tool. It judges tools that have an effect or fetch an
 // address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
+
+// lists reports whether the tool returns a list of objects.
+func (t *Tool) lists() bool {
+	first, _, _ := strings.Cut(strings.TrimSpace(t.Description), " ")
+	return slices.ContainsFunc(append(nameParts(t.Name), strings.ToLower(strings.TrimSuffix(first, "s"))), func(p string) bool { return listing[p] })
+}
 
 func hasPart(name string, of map[string]bool) bool {
 	for _, p := range nameParts(name) {
@@ -210,12 +241,15 @@ type leaf struct {
 	words   words
 }
 
-const maxLeaves = 2000
+const (
+	maxLeaves = 2000
+	maxName   = 2 // words of a name to which something is sent
+)
 
 // leaves returns the values of the arguments with their roles.
 func (t *Tool) leaves(arguments []byte) (list []leaf) {
-	var visit func(pointer, name, top string, value []byte, depth int)
-	visit = func(pointer, name, top string, value []byte, depth int) {
+	var visit func(pointer, name string, p property, value []byte, depth int)
+	visit = func(pointer, name string, p property, value []byte, depth int) {
 		if len(value) == 0 || len(list) > maxLeaves {
 			return
 		}
@@ -226,13 +260,10 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 		switch value[0] {
 		case '{':
 			rawjson.Members(value, func(member string, v jsontext.Value) {
-				if depth == 0 {
-					top = member
-				}
-				visit(pointer+"/"+member, member, top, v, depth+1)
+				visit(pointer+"/"+member, member, p.member(member), v, depth+1)
 			})
 		case '[':
-			rawjson.Elements(value, func(v jsontext.Value) { visit(pointer, name, top, v, depth+1) })
+			rawjson.Elements(value, func(v jsontext.Value) { visit(pointer, name, p.element(), v, depth+1) })
 		case 't', 'f', 'n':
 		default:
 			text, ok := rawjson.Text(value)
@@ -244,7 +275,7 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 			}
 			l := leaf{name: name, pointer: pointer, value: []byte(text)}
 			l.words = wordsOf(l.value)
-			l.role = t.role(l, t.schema[top], value[0] != '"')
+			l.role = t.role(l, p, value[0] != '"')
 			if l.role == destination && bytes.ContainsAny(l.value, ",; \n") {
 				list = append(list, several(l)...)
 				return
@@ -252,7 +283,7 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 			list = append(list, l)
 		}
 	}
-	visit("", "", "", arguments, 0)
+	visit("", "", t.schema, arguments, 0)
 	return list
 }
 
@@ -364,7 +395,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	}
 	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
 	switch {
-	case len(p.Enum) > 0, t.onPage && onPage[l.name]:
+	case len(p.Enum) > 0, t.onPage && inPage[l.name], (l.name == "ref" || l.name == "target") && pageReference.Match(l.value):
 		return choice
 	case named == code:
 		return code
@@ -374,6 +405,8 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return destination
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
 		return moment
+	case named == destination && l.words.len() > maxName && !bytes.ContainsRune(l.value, '@') && len(accounts(l.value)) == 0:
+		return other // such as a postal address
 	case named == amount, number && named == other:
 		return amount
 	case named == destination && number, named == identifier:

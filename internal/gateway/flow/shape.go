@@ -47,8 +47,8 @@ reference`) {
 }
 
 // split splits a result. If opaque is set, one author may have written the whole result, such as a file or a page, so
-// its fields are not trusted. The caller frees the shape.
-func split(result []byte, opaque bool) *splitter {
+// its fields are not trusted. If list is set, the result is a list of objects. The caller frees the shape.
+func split(result []byte, opaque, list bool) *splitter {
 	s := splitters.Get().(*splitter)
 	var content, structured, meta jsontext.Value
 	rawjson.Members(result, func(name string, v jsontext.Value) {
@@ -61,9 +61,9 @@ func split(result []byte, opaque bool) *splitter {
 			meta = v
 		}
 	})
-	s.opaque = opaque || distrusted(meta)
+	s.opaque, s.list = opaque || distrusted(meta), list
 	if structured != nil {
-		s.json(structured, false, 0)
+		s.structured(structured)
 	}
 	rawjson.Elements(content, func(item jsontext.Value) {
 		s.texts = append(s.texts, nil)
@@ -77,6 +77,18 @@ func split(result []byte, opaque bool) *splitter {
 		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
 	}
 	return s
+}
+
+// structured splits structured content. Frameworks for servers put a result that is only a text into one member, and the
+// text of many tools is JSON.
+func (s *splitter) structured(content []byte) {
+	only, n := []byte(nil), 0
+	rawjson.Members(content, func(_ string, v jsontext.Value) { only, n = v, n+1 })
+	if text, ok := s.text(only); ok && n == 1 {
+		s.document(text)
+		return
+	}
+	s.json(content, false, 0)
 }
 
 // distrusted reports whether labels in the metadata of a result mark its content as untrusted. ambit adds such a label
@@ -115,6 +127,7 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 type splitter struct {
 	shape
 	opaque bool
+	list   bool            // whether the result is a list of objects
 	names  map[string]bool // whether a name, in quotes, is the name of running text
 	// addressed contains the names that are addresses. spoken is set if another name is a sentence.
 	addressed [][]byte
@@ -250,8 +263,11 @@ func (s *splitter) document(text []byte) {
 	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
-			s.texts = append(s.texts, text)
+			if !s.members(trimmed, s.list) {
+				s.texts = append(s.texts, text)
+			}
 		}
+	case len(trimmed) <= maxYAML && (s.members(trimmed, s.list) || s.table(trimmed)):
 	default:
 		// Of plain text, only one word is a value.
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))

@@ -180,6 +180,18 @@ func (t *verbTable) deletes(token []byte) bool {
 	return t.deletions[bit>>6]&(1<<(bit&63)) != 0 && t.of(token)&deleting != 0
 }
 
+// fieldWords are names that services use for fields, and parts of addresses. A list of fields is no text in an unknown
+// language.
+var fieldWords = func() map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(`id ids name names type status state key keys value values url urls https http www com org net title
+description label labels list row rows page file files folder date time created modified size user users email phone count total limit found
+results result query version namespace ref class href src img div span td tr true false null none`) {
+		m[w] = true
+	}
+	return m
+}()
+
 // functionWords are the most frequent short words of the languages of the verb table. A text with words, but without
 // any of these, is in a language that the table does not cover. english contains the words that only the English list
 // contains.

@@ -1,0 +1,92 @@
+package flow
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+)
+
+// Many tools return text for people instead of JSON: lines such as "From: Ann <ann@example.com>", and tables. The service
+// writes the names and the columns, so the values are fields. The text of other people comes after them.
+
+// member matches a line with a name and a value, perhaps as an item of a list.
+var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L}_][\p{L}\p{N}_ .#-]{0,30}?)\**:\**\s+(\S.*)$`)
+
+// minMembers is the number of lines at which members count as fields.
+const minMembers = 2
+
+// members splits a text that begins with lines of members. A single object ends at the first other line, because what
+// follows can be the text of its author. In a list, another object may follow after an empty line: it begins with a
+// member again, or with a heading like that of the first object. Members returns false if the text has no such lines.
+func (s *splitter) members(text []byte, list bool) bool {
+	lines := bytes.Split(text, []byte("\n"))
+	fields, at, headings := 0, 0, map[string]bool{}
+read:
+	for ; at < len(lines) && at < maxAtoms; at++ {
+		line := bytes.TrimRight(lines[at], " \r")
+		m := member.FindSubmatch(line)
+		switch {
+		case m != nil:
+			fields++
+			continue
+		case list && len(line) == 0:
+			continue
+		case list && (fields == 0 || headings[heading(line)]):
+			headings[heading(line)] = true
+			continue
+		}
+		break read
+	}
+	if fields < minMembers {
+		return false
+	}
+	for _, line := range lines[:at] {
+		if m := member.FindSubmatch(bytes.TrimRight(line, " \r")); m != nil {
+			s.leaf(m[2], isTextName(strings.ToLower(string(m[1]))))
+			continue
+		}
+		s.texts = append(s.texts, nil, line)
+	}
+	s.texts = append(s.texts, nil, bytes.Join(lines[at:], []byte("\n")))
+	return true
+}
+
+// heading returns the form of a line without its numbers.
+func heading(line []byte) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, string(line))
+}
+
+// columnNames matches the first line of a table: names in capital letters with at least two spaces between them.
+var columnNames = regexp.MustCompile(`^[A-Z][A-Z0-9_()%/-]*(?: [A-Z0-9_()%/-]+)*(?:(?:\s{2,}|\t)[A-Z][A-Z0-9_()%/-]*(?: [A-Z0-9_()%/-]+)*)+\s*$`)
+
+// columnGap matches what is between two cells.
+var columnGap = regexp.MustCompile(`\s{2,}|\t`)
+
+// table splits a table of a program such as kubectl. It returns false if the text is no table.
+func (s *splitter) table(text []byte) bool {
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	if len(lines) < 2 || len(lines) > maxAtoms || !columnNames.MatchString(lines[0]) {
+		return false
+	}
+	names := columnGap.Split(strings.TrimSpace(lines[0]), -1)
+	rows := make([][]string, 0, len(lines)-1)
+	for _, line := range lines[1:] {
+		cells := columnGap.Split(strings.TrimSpace(line), -1)
+		if len(cells) > len(names) {
+			return false
+		}
+		rows = append(rows, cells)
+	}
+	for _, cells := range rows {
+		s.texts = append(s.texts, nil)
+		for i, cell := range cells {
+			s.leaf([]byte(cell), len(cells) == len(names) && isTextName(strings.ToLower(names[i])))
+		}
+	}
+	return true
+}
