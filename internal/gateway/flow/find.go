@@ -15,7 +15,7 @@ func (d *decision) occurrences(w *words, regrouped bool) []hit {
 	return d.regrouped(w.text)
 }
 
-// sequences finds the tokens from..to-1 of w in the untrusted text.
+// sequences finds the tokens from..to-1 of w in the untrusted text. It finds nothing if there are no tokens.
 func (d *decision) sequences(w *words, from, to int) (hits []hit) {
 	if from >= to {
 		return nil
