@@ -2,7 +2,6 @@ package flow
 
 import (
 	"bytes"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -22,6 +21,9 @@ func (d *decision) sequences(w *words, from, to int) (hits []hit) {
 	}
 	rare := from // a long token is usually rare
 	for i := from; i < to; i++ {
+		if !d.m.tokens.mayHave(w.hashes[i]) {
+			return nil
+		}
 		if len(w.token(i)) > len(w.token(rare)) {
 			rare = i
 		}
@@ -65,6 +67,9 @@ func (d *decision) regrouped(value []byte) (hits []hit) {
 			continue
 		}
 		first := hashOf(value[:n])
+		if !d.m.tokens.mayHave(first) {
+			continue
+		}
 		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
 			b := d.m.blocks[bi]
 			if b.head(first) == 0 || !d.continued(b, first, value[n:]) {
@@ -124,35 +129,21 @@ func (b *block) matches(at int, value []byte) int {
 	return -1
 }
 
-// disguised reports a destination that untrusted text contains backwards or in pieces.
-func (d *decision) disguised(l *leaf) bool {
-	if len(l.words.text) < minDisguised {
-		return false
-	}
-	backwards := []rune(string(l.words.text))
-	slices.Reverse(backwards)
-	hits := d.regrouped([]byte(string(backwards)))
-	if len(hits) == 0 {
-		hits = d.pieces(l.words.text)
-	}
-	if len(hits) > 0 {
-		d.report(l, OnlyUntrusted, d.asks(&hits[0], near), &hits[0])
-	}
-	return len(hits) > 0
-}
-
 const (
-	minDisguised = 10
-	minPiece     = 3
-	nearPiece    = 60 // tokens between the pieces of a value
+	minPiece  = 3
+	nearPiece = 60 // tokens between the pieces of a value
 )
 
 // pieces finds the pieces of a value in the untrusted text, in their order, with other words between them.
-func (d *decision) pieces(value []byte) (hits []hit) {
+func (d *decision) pieces(l *leaf) (hits []hit) {
+	value := l.words.text
 	for n := minPiece; n < len(value) && n <= maxPart; n++ {
+		hash := hashOf(value[:n])
+		if !d.m.tokens.mayHave(hash) {
+			continue
+		}
 		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
 			b := d.m.blocks[bi]
-			hash := hashOf(value[:n])
 			if b.head(hash) == 0 || !d.cuttable(b, value[n:]) {
 				continue
 			}

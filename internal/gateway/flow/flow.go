@@ -51,6 +51,7 @@ type Memory struct {
 	window time.Duration
 	blocks []*block
 	size   int
+	tokens tokenFilter
 	view   view.View // a buffer for normal texts
 	// written contains the values that agents took from untrusted text and wrote somewhere, see Session.wrote.
 	written  keySet
@@ -174,7 +175,9 @@ func (m *Memory) prune(now time.Time) {
 func (m *Memory) drop() {
 	m.size -= m.blocks[0].size()
 	m.blocks[0] = nil
-	m.blocks = m.blocks[1:]
+	if m.blocks = m.blocks[1:]; len(m.blocks) == 0 {
+		m.tokens = tokenFilter{}
+	}
 }
 
 // strict reports whether text was forgotten that could still matter to the session.
@@ -228,6 +231,7 @@ func (m *Memory) add(src *Source, text []byte, begins bool) {
 			break
 		}
 		b.add(n, l.hash)
+		m.tokens.add(l.hash)
 		long = long || n >= minEncoded
 	}
 	m.size += b.size()

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"math/bits"
@@ -164,6 +165,15 @@ func (b *block) pair(first, second uint32) (word *uint64, mask uint64) {
 	h *= 0xd6e8feb86659fd93
 	return &b.pairs[h>>32&uint64(len(b.pairs)-1)], 1<<(h&63) | 1<<(h>>6&63)
 }
+
+// tokenFilter is a Bloom filter of all tokens of a memory, so that a search need not look at each block. It keeps tokens
+// of forgotten blocks.
+type tokenFilter [1 << 12]uint64
+
+func (f *tokenFilter) add(hash uint32) { f[hash>>6&(1<<12-1)] |= 1 << (hash & 63) }
+
+// mayHave reports whether a token may be in the memory. If it returns false, the token is not there.
+func (f *tokenFilter) mayHave(hash uint32) bool { return f[hash>>6&(1<<12-1)]&(1<<(hash&63)) != 0 }
 
 // mayFollow reports whether two tokens may be adjacent somewhere in the block. If it returns false, they are not.
 func (b *block) mayFollow(first, second uint32) bool {
@@ -350,7 +360,7 @@ func addKey(key uint64, text []byte) uint64 {
 // minEncoded is the length from which a token may be a part of an encoded text.
 const minEncoded = 16
 
-// decoded returns the texts that a text contains in base64 or hexadecimal form.
+// decoded returns the texts that a text contains in base64, base32 or hexadecimal form.
 func decoded(text []byte) (found [][]byte) {
 	for start := 0; start < len(text); start++ {
 		end := start
@@ -371,6 +381,7 @@ func decoded(text []byte) (found [][]byte) {
 func decode(run []byte) []byte {
 	for _, decode := range []func(dst, src []byte) ([]byte, error){
 		hex.AppendDecode, base64.RawStdEncoding.AppendDecode, base64.RawURLEncoding.AppendDecode,
+		base32.StdEncoding.WithPadding(base32.NoPadding).AppendDecode,
 	} {
 		if plain, err := decode(nil, run); err == nil && readable(plain) {
 			return plain
