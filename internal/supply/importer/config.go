@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -292,17 +293,31 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 		b.note(Dropped, what, "the file that \"envFile\" names cannot be read: add its variables to \"env\" as NAME=$env:NAME")
 		return
 	}
+	unusual := false
 	for line := range strings.Lines(string(content)) {
 		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		if name = strings.TrimSpace(name); !ok || !variableName.MatchString(name) ||
-			slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
+		name = strings.TrimSpace(name)
+		switch {
+		case !ok, strings.HasPrefix(name, "#"), slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }):
+			continue
+		case !usualVariable.MatchString(name):
+			unusual = true
 			continue
 		}
 		b.withhold(strings.Trim(strings.TrimSpace(value), `"'`))
 		s.env = append(s.env, setting{name: name, secret: true})
 		b.note(Secret, what, "the value of %s in the file that \"envFile\" names is not copied: set the variable %s", name, variable(name))
 	}
+	if unusual {
+		b.note(Dropped, what, "some lines of the file that \"envFile\" names do not begin with a usual name of a variable: "+
+			"if they set variables, add them to \"env\" as NAME=$env:NAME")
+	}
 }
+
+// usualVariable matches the usual names of variables: words in one case. What precedes an equals sign in any other line
+// may be a key, because base64 often ends with equals signs.
+var usualVariable = regexp.MustCompile(strings.ReplaceAll("^_*A(_+A)*_*$|", "A", `([A-Z]{1,24}\d{0,4}|[A-Z\d]{1,4})`) +
+	strings.ReplaceAll("^_*A(_+A)*_*$", "A", `([a-z]{1,24}\d{0,4}|[a-z\d]{1,4})`))
 
 // isAmbit reports whether the command of a server is "ambit run", which is the command that "ambit install" writes for
 // an agent.

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,13 +103,20 @@ func TestFolders(t *testing.T) {
 	} {
 		file := configuration(t, `"notes": `+entry)
 		dir := filepath.Dir(file)
-		if err := os.WriteFile(filepath.Join(dir, ".env"), []byte("# keys\nexport API_KEY='canary-7f3a91c4d2'\nREGION=eu\n"), 0o600); err != nil {
+		// The last three lines can be keys, in base64 and base32.
+		text := "# keys\nexport API_KEY='canary-7f3a91c4d2'\nREGION=eu\njZzWdmxKjaoCFQpbGSrBdpwb==\nxTq==\nJBSWY3DPEHPK3PXPJBSWY3DP=\n"
+		if err := os.WriteFile(filepath.Join(dir, ".env"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r, err := Import(file, dir)
 		got := strings.ReplaceAll(serverOf(t, r, err), filepath.ToSlash(dir), "DIR")
 		if got != want || r != nil && strings.Contains(string(r.Text), canary) {
 			t.Errorf("%s was imported as %s, want %s", entry, got, want)
+		}
+		for _, key := range []string{"jZzWdmx", "xTq", "JBSWY3DP"} {
+			if r != nil && strings.Contains(fmt.Sprint(r.Notes), key) {
+				t.Errorf("the notes about %s contain a key: %v", entry, r.Notes)
+			}
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package adversary
 
-// These removals concern what servers send besides the answers to calls.
+// These removals concern what servers send besides the answers to calls, and files that a stranger names.
 func init() {
 	removals = append(removals, []removal{
 		{"P400", "internal/gateway/guards.go", `c = g.overhear(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)`, `_ = flow.Source{}`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
@@ -9,5 +9,6 @@ func init() {
 		{"P401", "internal/serve/host/host.go", `s.SetLevel(ctx, g.Guard(c), level)`, `s.SetLevel(ctx, c, level)`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
 		{"P402", "internal/serve/front/exposed.go", `if left -= len(result); left < 0 {`, `if left < 0 {`, "./internal/serve/front", "TestMergedListsAreBounded"},
 		{"P402", "internal/serve/front/exposed.go", `if !ok || len(name) > maxURI {`, `if !ok {`, "./internal/serve/front", "TestMergedListsAreBounded"},
+		{"P403", "internal/supply/importer/config.go", `case !usualVariable.MatchString(name):`, `case !variableName.MatchString(name):`, "./internal/supply/importer", "TestFolders"},
 	}...)
 }
