@@ -52,13 +52,15 @@ func split(result []byte, opaque, list bool) *splitter {
 	s := splitters.Get().(*splitter)
 	var content, structured, meta jsontext.Value
 	rawjson.Members(result, func(name string, v jsontext.Value) {
-		switch name {
-		case "content":
+		switch {
+		case name == "content" && v[0] == '[':
 			content = v
-		case "structuredContent":
+		case name == "structuredContent":
 			structured = v
-		case "_meta":
+		case name == "_meta":
 			meta = v
+		default: // such as the questions in a result that asks for input
+			s.sentences(v, 0)
 		}
 	})
 	s.opaque, s.list = opaque || distrusted(meta), list
@@ -174,6 +176,10 @@ func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 
 // content splits one item of a result. Clients may show every member of it to the model.
 func (s *splitter) content(item []byte) {
+	if item[0] != '{' {
+		s.sentences(item, 0)
+		return
+	}
 	w := rawjson.Walk(item)
 	for quoted, v, ok := w.Member(); ok; quoted, v, ok = w.Member() {
 		name, _ := rawjson.Text(quoted)
@@ -181,10 +187,10 @@ func (s *splitter) content(item []byte) {
 		switch {
 		case name == "text" && isText:
 			s.document(text)
-		case name == "resource":
+		case name == "resource" && v[0] == '{':
 			s.resource(v)
-		case name == "type" || name == "mimeType" || name == "data" || name == "annotations":
-		case isText:
+		case name == "data" && isText && !bytes.ContainsAny(text, " @"): // base64 contains neither
+		case isText && name != "type" && name != "mimeType" && name != "data":
 			s.leaf(text, textNames[name])
 		default:
 			s.sentences(v, 0)
