@@ -279,12 +279,12 @@ func (h *HTTP) begin(r *http.Request, s *reply, req *request) context.Context {
 // headersMatch returns an error if the headers of a request differ from its body. It is used for the newer protocol.
 // Without this check, a client could deceive a proxy that routes requests by their headers.
 func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
-	version := r.Header.Get("Mcp-Protocol-Version")
+	versions := r.Header.Values("Mcp-Protocol-Version")
 	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
 	switch {
 	case req.meta.version == "":
 		return req.check()
-	case version != req.meta.version:
+	case len(versions) != 1 || versions[0] != req.meta.version:
 		return mismatch("the header Mcp-Protocol-Version differs from the version in _meta")
 	}
 	if problem := req.check(); problem != nil {

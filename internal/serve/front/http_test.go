@@ -367,6 +367,7 @@ func TestNewerGenerationOverHTTP(t *testing.T) {
 		{"with another argument in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), append(newerHeaders("tools/call", "fail"), headerLine{"Mcp-Param-Region", "us"}), 400, headerMismatch},
 		{"without the argument in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), newerHeaders("tools/call", "fail"), 400, headerMismatch},
 		{"without a version header", newer("tools/list", ""), newerHeaders("tools/list", "")[1:], 400, headerMismatch},
+		{"with two version headers", newer("tools/list", ""), append(newerHeaders("tools/list", ""), headerLine{"Mcp-Protocol-Version", "2025-11-25"}), 400, headerMismatch},
 		{"of an unknown newer revision", strings.Replace(newer("tools/list", ""), newerRevision, "2031-01-01", 1), []headerLine{{"Mcp-Protocol-Version", "2031-01-01"}, {"Mcp-Method", "tools/list"}}, 400, unsupportedVersion},
 		{"without _meta", `{"jsonrpc":"2.0","id":"n","method":"tools/list"}`, newerHeaders("tools/list", ""), 400, invalidParams},
 		{"an unknown tool", newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed"), 400, invalidParams},
