@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A copy has the permissions of its original, except that only the owner can write it. The umask does
@@ -56,5 +57,26 @@ func TestStageOpenness(t *testing.T) {
 	}
 	if info, err := os.Stat(agents); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the agents folder is %v (%v)", info.Mode(), err)
+	}
+}
+
+// A pipe in the place of a client's file does not block ambit. While ambit waits, it also holds the lock of the ledger.
+func TestFileThatIsAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := readSnapshot(path)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("the pipe was read as a file")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("opening the pipe still blocks")
 	}
 }

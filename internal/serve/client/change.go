@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 
 	"github.com/ambit-run/ambit/internal/store/home"
 )
@@ -70,7 +71,7 @@ func readSnapshot(file string) (snapshot, error) {
 	default:
 		return s, err
 	}
-	f, err := os.Open(s.real)
+	f, err := os.OpenFile(s.real, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe must not block
 	if err != nil {
 		return s, home.WithoutPath(err)
 	}
