@@ -75,6 +75,7 @@ type context struct {
 	flag    string
 	command int
 	table   int // the end of the last table with a column of credentials
+	comment int // the end of the last comment in the manifest of a Kubernetes secret
 	prose   int // the end of the last text that was searched for a sentence with a password
 }
 
@@ -109,6 +110,7 @@ const (
 	classBacktick
 	classUser
 	classSolid
+	classLine
 )
 
 // assignment is a value and the name before it.
@@ -143,7 +145,7 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	}
 	switch {
 	case valueMember(text, nameEnd, &at):
-	case text[at] == ',' && !isArgument(text, start):
+	case text[at] == ',' && !isArgument(text, start), at == nameEnd && isPadding(text[at:]):
 		return a, false
 	case isOperator(text[at:]):
 		at = s.afterOperator(text, at)
@@ -221,6 +223,13 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	}
 	a.name = text[first:nameEnd]
 	a.directive = a.spaced && isDirective(text, first, a)
+	switch {
+	case first == 0:
+	case first > 1 && text[first-1] == ':' && text[first-2] == ':' && nameEnd < len(text) && quotes[text[nameEnd]]:
+		return a, false // the name of a type, such as "AWS::ApiGateway::ApiKey"
+	case text[first-1] == '/' && (a.spaced && text[a.start-1] != '/' || foldHasSuffix(text[:first], "checksum/")):
+		return a, false // the checksum of a file or a manifest
+	}
 	// A placeholder of ambit, such as [secret:…], contains words that are not names.
 	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
 }
@@ -238,14 +247,23 @@ func isArgument(text []byte, at int) bool {
 
 func isOperator(text []byte) bool {
 	switch text[0] {
-	case '=', ':', '>', '?', ',':
+	case '=', ':', '>', ',':
 		return true
+	case '?': // "a?: b" and "a ?? b", but not the query of a URL
+		return len(text) > 1 && !nameClass[text[1]]
 	case '|': // "a"|"b" is a type, and a|b is an expression
 		return len(text) > 1 && !quotes[text[1]] && !nameClass[text[1]]
 	case '.', '+', '-', '~':
 		return len(text) > 1 && (text[1] == '=' || text[1] == '>')
 	}
 	return false
+}
+
+// isPadding reports whether text begins with equal signs at the end of a line: those at the end of a base64 text, or of a
+// variable without a value.
+func isPadding(text []byte) bool {
+	rest := bytes.TrimLeft(text[:min(len(text), 4)], "=")
+	return text[0] == '=' && len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r')
 }
 
 // afterOperator returns the offset after an operator and the blanks that follow it, or -1 if no value can follow.
@@ -379,6 +397,8 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	case !s.judge(isPasswordName, a.name), string(a.name) == "PASS" && text[a.start-1] != '=': // the result of a test
 		return dst
 	case !a.spaced:
+	case string(a.name) == "pass": // a verb
+		return dst
 	case a.quoted && q.digits > 0, s.isOption(text, a) && value[0] != '-' && !isFileName(value):
 	case !a.directive || !q.password(a.quoted) || isFileName(value):
 		return s.tryProse(text, start, end, dst)
@@ -416,7 +436,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	}
 	value := text[a.start:a.end]
 	q := measure(value)
-	good := q.token(12) || a.quoted && !q.wordy() && q.password(true)
+	good := q.token(12) || a.quoted && q.digits+q.upper > 0 && !q.wordy() && q.password(true)
 	if a.spaced {
 		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
 	}
@@ -453,20 +473,26 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if len(value) < 10 {
 		return dst
 	}
-	if (basic || a.quoted && string(a.name) == "auth") && isBasic(value) {
+	if (basic || a.quoted && string(a.name) == "auth") && isBasic(value) && !isPlaceholder(value) {
 		return s.found(text, a.start, a.end, "authorization-header", rankName, dst)
 	}
 	if !q.token(10) {
 		return dst
 	}
 	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
-		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) {
+		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
 		return dst
 	}
 	if !s.judge(isSecretKey, a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
+}
+
+// isPublicToken reports whether the text before the word "token" says that everyone can see the token, as in the address
+// of a picture that shows the state of a project, or that it is the token of a page.
+func isPublicToken(before []byte) bool {
+	return foldHasSuffix(before, ".svg?") || foldHasSuffix(before, "page ")
 }
 
 // isMember reports whether a value belongs to a member of a JSON object. The keys of an API's objects are names of other
@@ -478,10 +504,16 @@ func isMember(text []byte, at int, a assignment) bool {
 	return a.quoted && at > 0 && text[at-1] == '"' && bytes.IndexByte(text[at:a.start], ':') > 0
 }
 
-// isPublicKey reports whether a value is the public key of an SSH key pair.
+// isPublicKey reports whether a value is a public key of SSH or X.509.
 func isPublicKey(value []byte) bool {
-	return bytes.HasPrefix(value, []byte("AAAAB3Nza")) || bytes.HasPrefix(value, []byte("AAAAC3Nza")) ||
-		bytes.HasPrefix(value, []byte("AAAAE2Vj"))
+	return publicKeys[string(value[:min(len(value), 8)])]
+}
+
+// publicKeys lists the beginnings of public keys in base64: their length and algorithm.
+var publicKeys = map[string]bool{
+	"AAAAB3Nz": true, "AAAAC3Nz": true, "AAAAE2Vj": true, // ssh-rsa, ssh-ed25519, ecdsa-sha2
+	"MFkwEwYH": true, "MHYwEAYH": true, "MCowBQYD": true, // P-256, P-384, Ed25519
+	"MIIBIjAN": true, "MIIBojAN": true, "MIICIjAN": true, "MIGfMA0G": true, // RSA
 }
 
 // isBasic reports whether a value is a user name and a password in base64.

@@ -101,10 +101,13 @@ func (c *copies) index() bool {
 }
 
 // partial reports whether a part of a value is specific enough to search for. Public prefixes of tokens are not, and
-// they rarely contain digits, so partial requires a digit.
+// they rarely contain digits, so partial requires a digit. Spaces occur in the header of a private key.
 func partial(w []byte) bool {
 	digits := 0
 	for _, b := range w {
+		if b == ' ' {
+			return false
+		}
 		if '0' <= b && b <= '9' {
 			digits++
 		}

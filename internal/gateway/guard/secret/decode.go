@@ -231,22 +231,36 @@ func keyEnd(text []byte, start int) int {
 		if n := len("-----BEGIN"); at+n <= len(text) && bytes.EqualFold(text[at:at+n], []byte("-----BEGIN")) {
 			break
 		}
-		if before := text[:at]; at-body >= 64 && (foldHasSuffix(before, "key") || foldHasSuffix(before, "key block")) {
+		before := text[:at]
+		if at-body >= 64 && hasLetters(text[body:next], minBody) &&
+			(foldHasSuffix(before, "key") || foldHasSuffix(before, "key block")) {
 			return at + len("-----")
 		}
 		at += len("-----")
 	}
-	end, letters := body, 0
+	end := body
 	for end < next && (base64s[text[end]] || pemSpace[text[end]]) {
-		if base64s[text[end]] {
-			letters++
-		}
 		end++
 	}
-	if letters < 64 {
+	if !hasLetters(text[body:end], 64) {
 		return 0
 	}
 	return end
+}
+
+// minBody is the minimum number of characters of base64 in a private key. The text of a placeholder is shorter.
+const minBody = 40
+
+// hasLetters reports whether text has at least n characters of base64.
+func hasLetters(text []byte, n int) bool {
+	for _, c := range text {
+		if base64s[c] {
+			if n--; n == 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func foldHasSuffix(text []byte, suffix string) bool {

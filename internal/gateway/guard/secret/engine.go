@@ -92,7 +92,7 @@ func build(list string) (*Engine, error) {
 		w.names, w.bounded = append(w.names, n), false
 	}
 	e.classes.add(&nameClass)
-	for _, c := range []*set{&bareClass, &noDouble, &noSingle, &noBacktick, &userClass, &solid} {
+	for _, c := range []*set{&bareClass, &noDouble, &noSingle, &noBacktick, &userClass, &solid, &line} {
 		e.classes.add(c)
 	}
 	for line := range strings.Lines(list) {

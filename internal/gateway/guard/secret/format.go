@@ -24,6 +24,8 @@ type format struct {
 	weak bool
 	// named is set if the format applies only to values that are assigned to a certain name.
 	named bool
+	// wide is set if the credential has a long part of more characters than the digits of a hash.
+	wide bool
 }
 
 // part is a literal, or a run of at least min and at most max characters of a class. A max of 0 means no limit.
@@ -41,6 +43,9 @@ func (p part) size() int {
 	}
 	return p.min
 }
+
+// minHash is the minimum number of digits in a hash.
+const minHash = 32
 
 // maxWord is the maximum number of bytes of a literal that the prefilter compares. A literal of fewer than minWord
 // bytes is extended by each character that can follow it.
@@ -146,6 +151,9 @@ func (c *classes) compile(id, expression string, named bool) ([]*format, error) 
 	var out []*format
 	for _, parts := range sequences {
 		f := &format{id: id, parts: parts, named: named}
+		for _, p := range parts {
+			f.wide = f.wide || p.text == "" && p.min >= minHash && c.has(p.class, 'z')
+		}
 		if err := c.check(f); err != nil {
 			return nil, err
 		}

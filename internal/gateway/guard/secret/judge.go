@@ -63,8 +63,8 @@ var ignoredEnds = func() map[string]bool {
 		"id", "ids", "name", "names", "type", "url", "uri", "path", "file", "filename", "length", "len", "size", "count", "hash",
 		"digest", "checksum", "sum", "field", "label", "ref", "arn", "version", "policy", "expires", "expiry", "ttl",
 		"format", "prefix", "suffix", "index", "hint", "endpoint", "host", "algorithm", "alg", "author", "authors", "by", "at",
-		"used", "date", "time", "eight", "tag", "reference", "namespace", "scopes", "available",
-		"oauth2",
+		"used", "date", "time", "eight", "tag", "reference", "namespace", "scopes", "available", "manager", "mgr", "realm",
+		"types", "certificate", "oauth2",
 	} {
 		out[w] = true
 	}
@@ -75,7 +75,9 @@ var ignoredWords = wordSet(
 	"public", "pubkey", "primary", "foreign", "partition", "cache", "idempot", "sort", "range", "fingerprint", "integrity",
 	"csrf", "xsrf", "nonce", "tokenizer", "nextpage", "nexttoken", "requesttoken", "synctoken", "changetoken", "resumetoken",
 	"actiontoken", "pagetoken", "pagekey", "cursor", "continuation", "keyboard", "keypress", "keycode", "keyframe",
-	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "versiontoken", "insightstoken", "mediatoken", "changekey", "channeltoken",
+	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "versiontoken", "insightstoken", "mediatoken", "changekey",
+	"channeltoken", "locktoken", "clienttoken", "updatetoken", "sequencetoken", "forwardtoken", "backwardtoken", "startingtoken", "blobkey",
+	"authorizationrule", "thumbprint",
 )
 
 // secretKey reports whether a name is the name of a secret key.
@@ -111,7 +113,7 @@ func isCode(text []byte, a assignment) bool {
 	if a.quoted {
 		return isCodeText(text[a.start:a.end])
 	}
-	if a.end < len(text) && (text[a.end] == '(' || text[a.end] == '[') {
+	if a.end < len(text) && (text[a.end] == '(' || text[a.end] == '[') || bytes.HasPrefix(text[a.end:], []byte(" + ")) {
 		return true
 	}
 	value := text[a.start:a.end]
@@ -128,9 +130,19 @@ func isCode(text []byte, a assignment) bool {
 	if isLongName(value) {
 		return true
 	}
+	if i := bytes.IndexByte(value, '?'); i > 0 && isChain(value[:i], false) { // a conditional expression
+		return true
+	}
 	// A chain of names, such as e.password or process.env.TOKEN2.
 	q := measure(value)
-	return isChain(value, false) && (q.wordy() || q.digits < 3 && len(value) < sample)
+	return isChain(value, false) &&
+		(q.wordy() || q.digits < 3 && len(value) < sample && (q.digits < 2 || 2*q.common >= q.pairs))
+}
+
+// isHash reports whether a value is a hash in small letters.
+func isHash(value []byte) bool {
+	q := measure(value)
+	return q.size >= minHash && q.hex == q.read && q.upper == 0
 }
 
 // isLongName reports whether a value is a name of many capitalized words, such as Schema$GoogleApiV2PasswordPolicy.
@@ -198,6 +210,10 @@ func isLabel(value []byte) bool {
 			parts, digits, start = parts+1, 0, i+1
 		case '0' <= c && c <= '9':
 			digits++
+		case 'A' <= c && c <= 'Z':
+			if i > start {
+				return false
+			}
 		case c < 'a' || 'z' < c:
 			return false
 		}
@@ -230,7 +246,9 @@ const uuidForm = "00000000-0000-0000-0000-000000000000"
 func isCodeText(value []byte) bool {
 	q := measure(value)
 	switch {
-	case value[0] == ')' || value[0] == ',' || bytes.Contains(value, []byte(`:"`)) || isColor(value) || isDottedName(value):
+	case value[0] == ')' || value[0] == ',' || value[0] == ';' || isColor(value) || isDottedName(value):
+		return true
+	case bytes.Contains(value, []byte("].")) || bytes.Contains(value, []byte(`:"`)):
 		return true
 	case bytes.IndexByte(value, '(') == q.lower && q.lower > 0: // a call, such as rgba(0,0,0,0.5)
 		return true
@@ -259,11 +277,15 @@ func isTypeName(value []byte) bool {
 
 // isPlaceholder reports whether a value is an example or a placeholder that people write in place of a secret.
 func isPlaceholder(value []byte) bool {
-	if len(value) == 0 || isTime(value) || isVersion(value) || bytes.HasSuffix(value, ellipsis) {
+	if len(value) == 0 || isTime(value) || isVersion(value) || bytes.Contains(value, ellipsis) || isResource(value) {
 		return true
 	}
 	switch value[0] {
-	case '<', '{', '[', '$', '*', '%':
+	case '{':
+		if q := measure(value); q.digits < 2 || q.upper < 2 || q.lower < 2 {
+			return true
+		}
+	case '<', '[', '$', '*', '%':
 		if value[0] != '%' || len(value) > 1 && !hexes[value[1]] {
 			return true
 		}
@@ -275,7 +297,7 @@ func isPlaceholder(value []byte) bool {
 	return placeholders().Contains(value[:min(len(value), sample)])
 }
 
-var ellipsis = []byte("...") // the rest of the value is left out
+var ellipsis = []byte("...") // a part of the value is left out
 
 // isMixed reports whether a value without digits mixes capital and small letters, as random passwords do, or has one of
 // the signs that only passwords have.
@@ -284,10 +306,22 @@ func isMixed(value []byte, q quality) bool {
 		(q.other == 0 && q.digits == 0 && 2*q.common < q.pairs || bytes.ContainsAny(value, "!#^~"))
 }
 
-// isVersion reports whether a value is a version, such as v1.13.26.
+// isVersion reports whether a value is a version, such as v1.13.26 or 1.1.2-1_amd64.deb.
 func isVersion(value []byte) bool {
 	numbers := bytes.TrimLeft(value, "v")
-	return bytes.Count(numbers, []byte{'.'}) == 2 && len(numbers) < 12 && len(bytes.Trim(numbers, "0123456789.")) == 0
+	rest := bytes.TrimLeft(numbers, "0123456789.")
+	numbers = numbers[:len(numbers)-len(rest)]
+	word := bytes.HasSuffix(numbers, []byte{'.'}) // as in 2.6.0.Final
+	return len(numbers) < 12 && bytes.Count(bytes.TrimRight(numbers, "."), []byte{'.'}) == 2 &&
+		(len(rest) == 0 || word && len(rest) < 10 || !word && versionEnds[rest[0]])
+}
+
+var versionEnds = bytesOf("-_+~@")
+
+// isResource reports whether a value is the name of a resource of AWS, an object identifier, or the scope of a signature.
+func isResource(value []byte) bool {
+	return bytes.HasPrefix(value, []byte("arn:")) || bytes.HasPrefix(value, []byte("1.2.840.")) ||
+		bytes.HasSuffix(value, []byte("/aws4_request"))
 }
 
 // isTime reports whether a value begins with a date, as in 2026-03-01T10:00:00Z.
@@ -307,7 +341,7 @@ func isTime(value []byte) bool {
 var placeholders = wordSet(
 	"example", "abcdefghijkl", "changeme", "changeit", "your_", "your-", "yourpass", "yourtoken", "yoursecret", "yourkey",
 	"placeholder", "redacted", "dummy", "xxxxx", "....", "****", "${", "{{", "[secret", "insert", "replaceme", "getenv",
-	"process.env", "undefined",
+	"process.env", "undefined", "sha256:", "dxnlcm5hbwu6cgfzc3dvcm", // username:password in base64
 )
 
 // isPublished reports whether a token is one of the keys in the public samples of Google's SDKs, which scanners such as

@@ -49,7 +49,8 @@ func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match 
 			at++
 		}
 	}
-	if s.quiet = value; noise == 0 || !looksRandom(value, true) || measure(value).wordy() {
+	s.quiet = value
+	if q := measure(value); noise == 0 || !looksRandom(value, true) || q.wordy() || q.digits == 0 {
 		return dst
 	}
 	return s.found(text, start, at, f.id, f.rank, dst)

@@ -379,6 +379,9 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 		s.rejected.format, s.rejected.end = f, at
 		return dst
 	}
+	if f.wide && start > 0 && text[start-1] == '.' && isHash(text[random:at]) {
+		return dst // the name of a file, such as favicon.ico-d41d8cd9….png
+	}
 	if f.id == "gcp-api-key" && isPublished(text[start:at]) || f.weak && inBlob(text, start, at) {
 		return dst
 	}

@@ -11,8 +11,10 @@ func (s *scan) tryParameter(text []byte, start, end int, dst []Match) []Match {
 	for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
 		to++
 	}
-	if to-end < 40 || !measure(text[end:to]).token(40) {
-		return dst
+	value := text[end:to]
+	space, line := []byte("%20"), []byte("%0A")
+	if !measure(value).token(40) || bytes.Contains(value, space) || bytes.Contains(value, line) {
+		return dst // too short, or a text
 	}
 	return s.found(text, end, to, "url-signature", rankName, dst)
 }
@@ -58,7 +60,7 @@ func (s *scan) tryCookie(text []byte, _, end int, dst []Match) []Match {
 		}
 		s.context.judged = to + 1
 		value := text[nameEnd+1 : to]
-		if to-nameEnd > 16 && measure(value).token(16) && !isPlaceholder(value) && to > s.covered {
+		if q := measure(value); q.token(16) && q.lower+q.upper > 0 && !isPlaceholder(value) && to > s.covered {
 			dst = s.found(text, nameEnd+1, to, "cookie", rankName, dst)
 		}
 		at = to
@@ -186,7 +188,7 @@ func (s *scan) tryKind(text []byte, start, end int, dst []Match) []Match {
 }
 
 func (s *scan) tryData(text []byte, start, end int, dst []Match) []Match {
-	if start > 0 && (nameClass[text[start-1]] || text[start-1] == '/') {
+	if start < s.context.comment || start > 0 && (nameClass[text[start-1]] || text[start-1] == '/') {
 		return dst
 	}
 	if s.context.kind > 0 && start-s.context.kind < maxManifest {
@@ -200,8 +202,13 @@ func (s *scan) tryData(text []byte, start, end int, dst []Match) []Match {
 func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 	s.context.data = 0
 	for at < len(text) && at >= s.named {
-		for at < len(text) && blanks[text[at]] {
-			at++
+		for at < len(text) && (blanks[text[at]] || text[at] == '#') {
+			if text[at] != '#' {
+				at++
+				continue
+			}
+			at = s.runEnd(text, classLine, at, len(text))
+			s.context.comment = at
 		}
 		nameEnd := s.runEnd(text, className, at, len(text))
 		if nameEnd == at || nameEnd >= len(text) || text[nameEnd] != ':' {
@@ -218,7 +225,7 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		if to-at < 10 || to < len(text) && text[to] == ':' {
 			break // the value is empty, and the next name follows
 		}
-		if to > s.covered && !isPlaceholder(text[at:to]) {
+		if value := text[at:to]; to > s.covered && !isPlaceholder(value) && !isCodeText(value) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
 		}
 		for at = to; at < len(text) && (quotes[text[at]] || text[at] == ' '); at++ {
