@@ -4,121 +4,143 @@ package secret_test
 
 import (
 	"bytes"
-	"fmt"
 	"go/build"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// A scan of text without secrets makes fewer than one finding per megabyte. The texts are files of Go, of the modules
-// in Go's cache and of npm packages, and generated logs and API answers. Test files that contain secrets on purpose are
-// left out.
+// texts is a kind of benign text: the files below some folders whose names match an expression.
+type texts struct {
+	name    string
+	folders []string
+	files   *regexp.Regexp
+}
+
+// kindSize is how much text of each kind is scanned.
+const kindSize = 60 << 20
+
+// samples matches the paths of tests and examples. They contain credentials on purpose, so their findings are counted
+// separately.
+var samples = regexp.MustCompile(`(?i)test|example|sample|mock|fixture|gitleaks|detect_secrets|oauthlib|[-_.]spec\.`)
+
+// A scan of text without secrets makes fewer than one finding per megabyte, in each kind of text, and scans it to its
+// end. The texts are files of Go, of Debian, of the modules in Go's cache and of npm packages, and generated answers,
+// logs and lock files. Folders that are not on this machine are left out.
 func TestBenignTexts(t *testing.T) {
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules, packages := strings.TrimSpace(string(out)), filepath.Join("..", "..", "..", "..", "bench", "node_modules")
-	source := filepath.Join(build.Default.GOROOT, "src")
-	test := func(p string) bool {
-		return strings.Contains(p, "test") || strings.Contains(p, "gitleaks") || strings.Contains(p, "example")
-	}
+	modules := []string{strings.TrimSpace(string(out))}
+	bench := filepath.Join("..", "..", "..", "..", "bench")
+	packages := []string{filepath.Join(bench, "node_modules"), "/usr/lib/node_modules", "/usr/share/nodejs"}
+	goTree := []string{filepath.Join(build.Default.GOROOT, "src"), filepath.Join(build.Default.GOROOT, "test")}
+	debian, python := []string{"/usr/share", "/usr/lib"}, []string{"/usr/lib/python3", "/usr/lib/python3.11", "/usr/lib/python3.12", "/usr/lib/python3.13"}
+	everywhere := slices.Concat(packages, modules, goTree, debian)
+	files := func(endings string) *regexp.Regexp { return regexp.MustCompile(`(` + endings + `)$`) }
 	total := 0
-	for _, kind := range []struct {
-		name, folder string
-		take         func(p string) bool
-	}{
-		{"Go", source, func(p string) bool { return strings.HasSuffix(p, ".go") && !test(p) }},
-		{"tests of Go", source, func(p string) bool {
-			return strings.HasSuffix(p, "_test.go") && !strings.Contains(p, "crypto") && !strings.Contains(p, "auth")
-		}},
-		{"Go modules", modules, func(p string) bool { return strings.HasSuffix(p, ".go") && !test(p) }},
-		{"go.sum and go.mod", modules, func(p string) bool { return strings.HasSuffix(p, "go.sum") || strings.HasSuffix(p, ".mod") }},
-		{"Markdown", modules, func(p string) bool { return strings.HasSuffix(p, ".md") && !test(p) }},
-		{"JavaScript", packages, func(p string) bool { return strings.HasSuffix(p, "js") && !test(p) }},
-		{"TypeScript", packages, func(p string) bool { return strings.HasSuffix(p, "ts") && !test(p) }},
-		{"package.json and lock files", filepath.Dir(packages), func(p string) bool { return strings.HasSuffix(p, ".json") && !test(p) }},
+	for _, kind := range []texts{
+		{"Go", goTree, files(`\.go`)},
+		{"Go modules", modules, files(`\.go`)},
+		{"JavaScript of npm packages", packages, files(`\.[cm]?js`)},
+		{"TypeScript of npm packages", packages, files(`\.[cm]?ts`)},
+		{"Python of Debian", python, files(`\.py`)},
+		{"lock files", slices.Concat(modules, packages, []string{bench}), files(`go\.sum|go\.mod|\.lock|lock\.json|package\.json`)},
+		{"Markdown", everywhere, files(`\.(md|rst)`)},
+		{"HTML, XML and SVG", everywhere, files(`\.(html|xml|svg|css)`)},
+		{"JSON and YAML", everywhere, files(`\.(json|ya?ml)`)},
+		{"CSV and other text", everywhere, files(`\.(csv|tsv|txt)`)},
+		{"lists and logs of Debian", []string{"/var/lib/dpkg", "/var/log"}, files(`\.(list|md5sums|log)|/status|/available`)},
 	} {
-		size, found := 0, 0
-		err := filepath.WalkDir(kind.folder, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !kind.take(p) || size > 40<<20 {
+		real, tests := measure(t, kind)
+		if total += real.size; real.size > 0 {
+			real.report(t, true)
+			tests.report(t, false)
+		}
+	}
+	if total < 50<<20 {
+		t.Errorf("only %d MB of files were scanned", total>>20)
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	for name, record := range records(r) {
+		var text bytes.Buffer
+		for text.Len() < 10<<20 {
+			text.WriteString(record() + "\n")
+		}
+		c := &counts{name: name, rules: map[string]int{}}
+		c.scan(t, name, text.Bytes())
+		c.report(t, true)
+		total += c.size
+	}
+	if total < 200<<20 {
+		t.Errorf("only %d MB were scanned, want 200", total>>20)
+	}
+	t.Logf("%d MB in all", total>>20)
+}
+
+// counts counts the findings in a kind of text.
+type counts struct {
+	name        string
+	size, found int
+	rules       map[string]int
+}
+
+func (c *counts) scan(t *testing.T, name string, text []byte) {
+	c.size += len(text)
+	for _, m := range secret.Standard().Scan(text, nil, nil) {
+		c.rules[m.Rule]++
+		if c.found++; c.rules[m.Rule] <= 5 {
+			t.Logf("%s: %s in %s: %.60q", c.name, m.Rule, name, text[m.Start:m.End])
+		}
+		if m.Rule == secret.RuleUnscanned {
+			t.Errorf("%s: %s was not scanned from byte %d of %d", c.name, name, m.Start, len(text))
+		}
+	}
+}
+
+// report logs the numbers. If limited is set, the texts may have one finding per megabyte at most.
+func (c *counts) report(t *testing.T, limited bool) {
+	t.Logf("%-40s %6.1f MB %5d findings %v", c.name, float64(c.size)/1e6, c.found, c.rules)
+	if limited && c.found > c.size/1_000_000 {
+		t.Errorf("%s: %d findings in %d bytes", c.name, c.found, c.size)
+	}
+}
+
+// measure scans the files of a kind of text. It returns the numbers of the samples separately.
+func measure(t *testing.T, kind texts) (real, tests *counts) {
+	real = &counts{name: kind.name, rules: map[string]int{}}
+	tests = &counts{name: kind.name + ", tests and examples", rules: map[string]int{}}
+	for _, folder := range kind.folders {
+		err := filepath.WalkDir(folder, func(p string, d fs.DirEntry, err error) error {
+			if os.IsNotExist(err) || os.IsPermission(err) {
+				return nil
+			}
+			if err != nil || !d.Type().IsRegular() || !kind.files.MatchString(p) {
 				return err
 			}
-			text, err := os.ReadFile(p)
-			size += len(text)
-			for _, m := range secret.Standard().Scan(text, nil, nil) {
-				if found++; found <= 20 {
-					t.Logf("%s: %s in %s: %.60q", kind.name, m.Rule, filepath.Base(p), text[m.Start:m.End])
-				}
+			c := real
+			if samples.MatchString(strings.TrimPrefix(p, folder)) {
+				c = tests
 			}
+			if c.size > kindSize {
+				return nil
+			}
+			text, err := os.ReadFile(p)
+			c.scan(t, p, text)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += report(t, kind.name, size, found)
 	}
-	r := rand.New(rand.NewPCG(7, 7))
-	for name, record := range generated(r) {
-		var text bytes.Buffer
-		for text.Len() < 10<<20 {
-			text.WriteString(record() + "\n")
-		}
-		matches := secret.Standard().Scan(text.Bytes(), nil, nil)
-		for _, m := range matches[:min(len(matches), 5)] {
-			t.Logf("%s: %s: %q", name, m.Rule, text.Bytes()[max(0, m.Start-40):min(text.Len(), m.End)])
-		}
-		total += report(t, name, text.Len(), len(matches))
-	}
-	if total < 200<<20 {
-		t.Logf("only %d MB were scanned, because Go's cache has few modules", total>>20)
-	}
-}
-
-func report(t *testing.T, kind string, size, found int) int {
-	t.Logf("%-28s %6.1f MB %5d findings", kind, float64(size)/1e6, found)
-	if size == 0 || found > size/1_000_000 {
-		t.Errorf("%s: %d findings in %d bytes", kind, found, size)
-	}
-	return size
-}
-
-// generated returns generators of records that have hashes, identifiers and keys, but no secrets.
-func generated(r *rand.Rand) map[string]func() string {
-	hex := func(n int) string {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = "0123456789abcdef"[r.IntN(16)]
-		}
-		return string(b)
-	}
-	uuid := func() string { return hex(8) + "-" + hex(4) + "-4" + hex(3) + "-a" + hex(3) + "-" + hex(12) }
-	word := func() string {
-		return []string{"alpha", "report", "invoice", "backup", "photo", "token", "secret", "key", "index", "auth"}[r.IntN(10)]
-	}
-	return map[string]func() string{
-		"S3 listing": func() string {
-			return fmt.Sprintf("<Contents><Key>%s/%s/%s.json</Key><ETag>&quot;%s&quot;</ETag><Size>%d</Size></Contents>", word(), hex(40), word(), hex(32), r.IntN(1e6))
-		},
-		"spans": func() string {
-			return fmt.Sprintf(`{"traceId":"%s","spanId":"%s","name":"GET /%s/%d","attributes":[{"key":"http.request_id","value":{"stringValue":"%s"}}]}`, hex(32), hex(16), word(), r.IntN(1e6), uuid())
-		},
-		"audit events": func() string {
-			return fmt.Sprintf(`{"eventID":"%s","eventName":"Get%s","requestParameters":{"keyId":"%s","bucketName":"%s-%d"},"sharedEventID":"%s"}`, uuid(), word(), uuid(), word(), r.IntN(999), uuid())
-		},
-		"hashes with a key": func() string { return fmt.Sprintf("key=%s idempotency_key: %s etag=%s", hex(40), uuid(), hex(64)) },
-		"commits": func() string {
-			return fmt.Sprintf(`{"sha":"%s","node_id":"C_%s","url":"https://api.host.test/repos/%s/commits/%s","parents":[{"sha":"%s"}]}`, hex(40), hex(20), word(), hex(40), hex(40))
-		},
-		"log lines": func() string {
-			return fmt.Sprintf("2026-03-0%d 10:%02d:%02d INFO [%s] %s cache_key=user:%d:%s session %s refreshed token for %s in %dms", 1+r.IntN(8), r.IntN(60), r.IntN(60), uuid(), word(), r.IntN(1e6), hex(16), uuid(), word(), r.IntN(500))
-		},
-	}
+	return real, tests
 }
