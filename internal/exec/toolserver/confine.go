@@ -227,7 +227,11 @@ func (s *server) execDenied(path string, log func(string)) {
 			return
 		}
 	}
-	s.denied(Denial{Right: agent.Right{Kind: agent.CanExecute, What: path}}, allowable, log)
+	d := Denial{Right: agent.Right{Kind: agent.CanExecute, What: path}}
+	if sandbox.Inside(path, s.options.Home.Packages()) {
+		d.Reason = "part of the server's own package; another version of the package needs its own right"
+	}
+	s.denied(d, allowable, log)
 }
 
 // runConfined runs a sandbox in the background.

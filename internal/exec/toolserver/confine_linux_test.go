@@ -198,6 +198,22 @@ func TestStartDenied(t *testing.T) {
 	}
 }
 
+// A program in the server's own package has a path that changes with the package, so the hint says how long the right
+// lasts.
+func TestProgramOfThePackage(t *testing.T) {
+	r := newRig(t)
+	r.confined()
+	s := &server{alias: "one", options: r.o}
+	inside := filepath.Join(r.o.Home.Packages(), "linux-amd64", "x", "tree", "bin", "tool")
+	var logged []string
+	for _, path := range []string{inside, "/opt/tool"} {
+		s.execDenied(path, func(line string) { logged = append(logged, line) })
+	}
+	if len(logged) != 2 || !strings.Contains(logged[0], "own package") || strings.Contains(logged[1], "own package") {
+		t.Errorf("got %q", logged)
+	}
+}
+
 // A confined server answers calls. It reads the files that its arguments name, writes only
 // to its private home, and sees no other file of this machine.
 func TestConfined(t *testing.T) {

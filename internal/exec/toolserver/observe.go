@@ -28,7 +28,7 @@ type Denial struct {
 	Count int       `json:"count"`
 	// Allow is the command that gives the right to the server. It is "" if no command can.
 	Allow string `json:"allow,omitempty"`
-	// Reason explains the refusal if ambit suggests no command that allows it.
+	// Reason explains the refusal if a command cannot allow it, or allows it only for now.
 	Reason string `json:"reason,omitempty"`
 }
 
