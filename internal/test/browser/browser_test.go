@@ -186,6 +186,25 @@ func TestConsole(t *testing.T) {
 	b.look("login")
 }
 
+// TestOperatorInTheConsole checks that an agent's page shows what the operator decides, not only what the manifest says.
+func TestOperatorInTheConsole(t *testing.T) {
+	b := start(t, map[string]string{
+		"home/guardrails.json": `{"approval": {"tools": ["get_traffic_summary"]}}`,
+		"home/policy.cedar":    `forbid (principal == Agent::"report", action, resource) when { resource.name == "increase_campaign_budget" };`,
+	}).browse(t)
+	b.signIn()
+	b.open("/agents/report")
+	tool := func(name string) string {
+		return ask[string](b, `[...document.querySelectorAll('#servers .tools li p')].find((p) => p.textContent.includes('`+name+`'))?.textContent ?? ''`)
+	}
+	if got := tool("get_traffic_summary"); !strings.Contains(got, "needs approval") {
+		t.Errorf("the operator requires approval, but the page shows %q", got)
+	}
+	if got := tool("increase_campaign_budget"); !strings.Contains(got, "not callable") {
+		t.Errorf("the policy denies every call, but the page shows %q", got)
+	}
+}
+
 // TestKeyboard moves through the page with the Tab key alone.
 func TestKeyboard(t *testing.T) {
 	b := start(t, nil).browse(t)
