@@ -312,13 +312,17 @@ func openPage(page string) error {
 
 // logoutServer revokes and removes the sign-in to a remote tool server.
 func (t *terminal) logoutServer(ctx context.Context, asked serverLogin) error {
-	_, target, err := t.target(ctx, asked)
-	if err != nil {
-		return err
-	}
 	k, err := t.signIns(t.home, asked.dev.loopbackHTTP)
 	if err != nil {
 		return err
+	}
+	_, target, err := t.target(ctx, asked)
+	if err != nil {
+		// The manifest may be gone, or no longer contain the server. Its tokens must not stay.
+		target = signin.Target{Agent: asked.agent, Server: asked.server, Principal: identity.LocalName()}
+		if _, failed := signedIn(k, target); failed != nil {
+			return err
+		}
 	}
 	found, err := k.SignOut(ctx, &target)
 	if !found && err != nil {

@@ -168,6 +168,33 @@ func TestServerLoginAtARealProvider(t *testing.T) {
 	}
 }
 
+// A sign-in can be removed after the agent was removed.
+func TestLogoutWithoutAgent(t *testing.T) {
+	h := home.At(t.TempDir())
+	t.Setenv("AMBIT_HOME", h.Dir())
+	kept, err := credential.New(credential.JSON, `{"principal":"`+identity.LocalName()+`","access_token":"canary",`+
+		`"resource":"https://notes.example.com/mcp","issuer":"https://login.example.com"}`, []string{"notes.example.com"})
+	if err == nil {
+		err = credential.Open(h).Set("notes", "signin:there:"+identity.LocalName(), kept.Of("matrix://agent/remote-test"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := must(t, 0, "login", "list"); !strings.Contains(said, "notes.example.com") {
+		t.Errorf("the sign-in is not listed: %s", said)
+	}
+	if said := must(t, 0, "logout", "notes", "there"); !strings.Contains(said, "signed out") {
+		t.Errorf("logout: %s", said)
+	}
+	if said := must(t, 0, "login", "list", "--json"); strings.Contains(said, "notes.example.com") {
+		t.Errorf("the sign-in is still listed: %s", said)
+	}
+	var out, errOut bytes.Buffer
+	if code := cli.Run(t.Context(), []string{"logout", "notes", "there"}, strings.NewReader(""), &out, &errOut); code == 0 {
+		t.Errorf("signing out of an unknown agent succeeds: %s", out.String())
+	}
+}
+
 // A sign-in that has ended is reported with the command that signs in, before a call is refused.
 func TestEndedSignIn(t *testing.T) {
 	h := home.At(t.TempDir())
