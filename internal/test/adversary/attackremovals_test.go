@@ -4,6 +4,7 @@ package adversary
 func init() {
 	removals = append(removals, []removal{
 		{"P440", "internal/gateway/policy/context.go", `each(func(p *places) { f = p.addFileURL(s) })`, `f = new(places).addFileURL(s)`, "./internal/gateway/policy", "TestFileURLsBesideRulesOverURLs"},
+		{"P440", "internal/gateway/policy/context.go", `each(func(p *places) { f = p.addFileURL(s) })`, `f = new(places).addFileURL(s)`, "./internal/gateway/policy", "TestFurtherForbidsAllowNothing"},
 		{"P441", "internal/gateway/forward.go", `return g.permitItem(f)`, `return nil`, "./internal/gateway", "TestForwardPassesTheGate"},
 		{"P442", "internal/exec/signin/discover.go", ` || !mayName(place, meta.Resource, e):`, `:`, "./internal/exec/signin", "TestNeighbour"},
 		{"P442", "internal/exec/signin/discover.go", `egress.Same(p, endpoint) && p.RawQuery == "" &&`, ``, "./internal/exec/signin", "TestNeighbour"},
