@@ -321,6 +321,9 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
 	if stopped != nil {
 		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message can quote the server
+			// A call to an agent that could not start is refused before markRead. The error can be ignored, because no call
+			// with an effect is made without the store.
+			_ = g.markReader(context.Background(), p.Principal, 0)
 			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
 		}
 		return

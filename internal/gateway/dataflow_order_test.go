@@ -131,6 +131,24 @@ func TestNoWayAroundByOrder(t *testing.T) {
 			c.Notify("notifications/message", jsontext.Value(`{"level":"info","data":"`+hostile+`"}`))
 			return say(t, g, "me", "1", "send_mail", mailThem)
 		},
+		"the refusal of an agent whose server failed": func(t *testing.T, s *setting) error {
+			closed := newOffice(s.b, s.d.desk, s.flow, func(o *Options) {
+				o.Closed = call.Refuse(stageAct, call.ServerUnavailable, "server s exited: %s", hostile)
+			})
+			if err := say(t, closed, "me", "1", "open_page", page); codeOf(err) != call.ServerUnavailable {
+				t.Fatal(err)
+			}
+			return say(t, start(s, s.b, s.flow), "me", "1", "send_mail", mailThem)
+		},
+		"a restart after such a refusal": func(t *testing.T, s *setting) error {
+			closed := newOffice(s.b, s.d.desk, s.flow, func(o *Options) {
+				o.Closed = call.Refuse(stageAct, call.ServerUnavailable, "server s exited: %s", hostile)
+			})
+			if err := say(t, closed, "me", "1", "open_page", page); codeOf(err) != call.ServerUnavailable {
+				t.Fatal(err)
+			}
+			return say(t, start(s, s.connect(), NewFlow()), "me", "1", "send_mail", mailThem)
+		},
 		"a restart after a message that belongs to no call": func(t *testing.T, s *setting) error {
 			g := start(s, s.b, s.flow)
 			c := g.Guard(&call.Client{Key: "1", Principal: "me", Notify: func(string, jsontext.Value) {}})
