@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -189,7 +190,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		reach = min(reach, nearID)
 	}
 	for i := range hits {
-		if d.asks(&hits[i], reach) && (strong || d.meant(&hits[i])) {
+		if (d.verb(&hits[i], reach) || l.role != other && !isName(l) && foreign(&hits[i], reach)) && (strong || d.meant(&hits[i])) {
 			r := AskedFor
 			if !attested && !own {
 				r = OnlyUntrusted
@@ -202,7 +203,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case l.role == identifier && !d.strict && !d.tool.Network: // an object that the user's service returned
+	case l.role == identifier && !d.strict: // an object that the user's service returned
+	case l.role == path && !d.strict && !outside(l.value): // an object of the work itself
 	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // data that a person lets the agent enter, such as names
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
@@ -212,6 +214,13 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		d.report(l, Unknown, false, nil)
 	}
 }
+
+// outside reports whether a path leads to hidden files or to files of the system.
+func outside(path []byte) bool {
+	return systemPath.Match(path)
+}
+
+var systemPath = regexp.MustCompile(`^~|\.\.|(?i)^(/|[a-z]:\\)(etc|usr|bin|sbin|lib|boot|root|var|opt|dev|proc|sys|system|windows|program)\b|(^|[/\\])\.[^/\\.]*([/\\]|rc$|profile$)`)
 
 // secretNames contains names of arguments that decide who has access.
 var secretNames = map[string]bool{
@@ -273,12 +282,13 @@ func (d *decision) code(l *leaf) {
 			}
 		}
 	}
-	for i := range l.words.len() {
-		one := wordsOf(l.words.token(i))
-		if len(one.text) < 4 || known[string(l.words.token(i))] || d.own.has(one.key()) || d.attested.has(one.key()) {
+	n := l.words.len()
+	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as a name of a column, is too common
+		part := l.words.slice(i, i+min(n, 2))
+		if len(part) < 4 || known[string(l.words.token(i))] && known[string(l.words.token(i+min(n, 2)-1))] {
 			continue
 		}
-		hits := d.occurrences(&one, false)
+		hits := d.sequences(&l.words, i, i+min(n, 2))
 		for j := range hits {
 			if d.asks(&hits[j], near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
@@ -317,7 +327,7 @@ func (d *decision) prose(l *leaf) {
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(&l.words, 0, n)
 		for i := range hits {
-			if d.asks(&hits[i], near) {
+			if d.verb(&hits[i], nearID) {
 				d.report(l, AskedFor, true, &hits[i])
 				return
 			}
@@ -327,7 +337,7 @@ func (d *decision) prose(l *leaf) {
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
 		hits := d.sequences(&l.words, i, i+windowSize)
 		for j := range hits {
-			if d.asks(&hits[j], near) {
+			if d.verb(&hits[j], nearID) {
 				d.report(l, AskedFor, true, &hits[j])
 				return
 			}
@@ -404,30 +414,37 @@ func (d *decision) object(h *hit) bool {
 }
 
 // asks reports whether the text around an occurrence asks for the action of the tool.
-func (d *decision) asks(h *hit, reach int) bool {
-	return d.tool.verbs == 0 || d.verb(h, reach)
+func (d *decision) asks(h *hit, reach int) bool { return d.verb(h, reach) || foreign(h, reach) }
+
+// verb reports whether a verb of the tool is near an occurrence. For a tool without a known verb, every verb counts that
+// is not only for reading.
+func (d *decision) verb(h *hit, reach int) bool {
+	b := h.b
+	first, end := b.bounds(h.at)
+	verbs := d.tool.verbs
+	if verbs == 0 {
+		verbs = ^fetching
+	}
+	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
+		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && !reports(b.token(i)) {
+			return true
+		}
+	}
+	return false
 }
 
-// verb reports whether a verb of the tool is near an occurrence. If the language of the text is unknown, it returns true.
-func (d *decision) verb(h *hit, reach int) bool {
+// foreign reports whether an occurrence is in a text whose language is unknown, so that any word could be a request.
+func foreign(h *hit, reach int) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
 	from, to := max(first, h.at-reach), min(end, h.last+1+reach)
 	known, unknown, numbers := 0, 0, 0
-	for i := from; i < to; i++ {
-		if i >= h.at && i <= h.last {
-			continue
-		}
-		if table.at(b, i)&d.tool.verbs != 0 && !reports(b.token(i)) {
-			return true
-		}
-	}
 	for i := from; i < to && known*12 < to-from; i++ {
 		if i >= h.at && i <= h.last {
 			continue
 		}
 		switch t := b.token(i); {
-		case functionWords[string(t)], t[0] >= utf8.RuneSelf && aloneIn(t):
+		case functionWords[string(t)], reports(t) && table.of(t) != 0, t[0] >= utf8.RuneSelf && aloneIn(t):
 			known++
 		case len(t) > 1 && digits(t) == 0 && !fieldWords[string(t)]:
 			unknown++

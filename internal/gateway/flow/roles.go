@@ -401,6 +401,8 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return code
 	case named == prose, long && named != destination && named != path:
 		return prose
+	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
+		return identifier
 	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
 		return destination
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):

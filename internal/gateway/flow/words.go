@@ -186,7 +186,9 @@ var fieldWords = func() map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(`id ids name names type status state key keys value values url urls https http www com org net title
 description label labels list row rows page file files folder date time created modified size user users email phone count total limit found
-results result query version namespace ref class href src img div span td tr true false null none`) {
+results result query version namespace ref class href src img div span td tr true false null none html body li ul ol br nbsp amp style width
+height schema column columns table index import def func function return const var let struct package public static void self if else issue
+issues success successfully code data`) {
 		m[w] = true
 	}
 	return m
