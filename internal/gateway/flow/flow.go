@@ -343,7 +343,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	s.m.mu.Lock()
 	o := s.origin(t, leaves)
 	s.m.mu.Unlock()
-	shape := split(result, o.opaque, t.lists())
+	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored))
 	defer shape.free()
 	if t.Effect {
 		shape.dropEchoes(leaves)

@@ -9,6 +9,12 @@ import (
 // Many tools return text for people instead of JSON: lines such as "From: Ann <ann@example.com>", and tables. The service
 // writes the names and the columns, so the values are fields. The text of other people comes after them.
 
+// authored contains words in the names of tools that return the text of one author, who can write such lines too.
+var authored = map[string]bool{
+	"document": true, "doc": true, "note": true, "page": true, "file": true, "log": true, "logs": true, "content": true, "contents": true,
+	"readme": true, "article": true, "comment": true, "text": true,
+}
+
 // member matches a line with a name and a value, perhaps as an item of a list.
 var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L}_][\p{L}\p{N}_ .#-]{0,30}?)\**:\**\s+(\S.*)$`)
 
@@ -21,18 +27,23 @@ const minMembers = 2
 func (s *splitter) members(text []byte, list bool) bool {
 	lines := bytes.Split(text, []byte("\n"))
 	fields, at, headings := 0, 0, map[string]bool{}
+	names, first := map[string]bool{}, true // the names in the first object, which the others have too
 read:
 	for ; at < len(lines) && at < maxAtoms; at++ {
 		line := bytes.TrimRight(lines[at], " \r")
 		m := member.FindSubmatch(line)
 		switch {
-		case m != nil:
+		case m != nil && (first || names[string(m[1])]):
 			fields++
+			names[string(m[1])] = true
 			continue
+		case m != nil: // the text of an author can contain such lines
 		case list && len(line) == 0:
+			first = first && fields == 0
 			continue
 		case list && (fields == 0 || headings[heading(line)]):
 			headings[heading(line)] = true
+			first = first && fields == 0
 			continue
 		}
 		break read

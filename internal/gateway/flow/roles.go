@@ -161,7 +161,7 @@ func NewTool(s Spec) *Tool {
 			}
 		}
 	}
-	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 {
+	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 && !t.sends() {
 		for name, p := range t.schema.Properties {
 			if p.Format == "uri" || hasPart(name, urlNames) || !s.Effect && hasPart(s.Name, hostTools) {
 				t.fetching, t.verbs = true, t.verbs|fetching
@@ -169,6 +169,16 @@ func NewTool(s Spec) *Tool {
 		}
 	}
 	return t
+}
+
+// sends reports whether the tool takes content in addition to an address.
+func (t *Tool) sends() bool {
+	for name, p := range t.schema.Properties {
+		if roleOf[name] == prose || roleOf[name] == amount || hasPart(name, inputNames) || len(p.Properties) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // noun adds a word for the object of the tool, in the singular and the plural.

@@ -47,8 +47,9 @@ reference`) {
 }
 
 // split splits a result. If opaque is set, one author may have written the whole result, such as a file or a page, so
-// its fields are not trusted. If list is set, the result is a list of objects. The caller frees the shape.
-func split(result []byte, opaque, list bool) *splitter {
+// its fields are not trusted. If list is set, the result is a list of objects. If authored is set, lines and tables in it
+// are text. The caller frees the shape.
+func split(result []byte, opaque, list, authored bool) *splitter {
 	s := splitters.Get().(*splitter)
 	var content, structured, meta jsontext.Value
 	rawjson.Members(result, func(name string, v jsontext.Value) {
@@ -63,7 +64,7 @@ func split(result []byte, opaque, list bool) *splitter {
 			s.sentences(v, 0)
 		}
 	})
-	s.opaque, s.list = opaque || distrusted(meta), list
+	s.opaque, s.list, s.authored = opaque || distrusted(meta), list, authored
 	if structured != nil {
 		s.structured(structured)
 	}
@@ -129,8 +130,10 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 type splitter struct {
 	shape
 	opaque bool
-	list   bool            // whether the result is a list of objects
-	names  map[string]bool // whether a name, in quotes, is the name of running text
+	// authored is set if the text of the result is that of one author.
+	authored bool
+	list     bool            // whether the result is a list of objects
+	names    map[string]bool // whether a name, in quotes, is the name of running text
 	// addressed contains the names that are addresses. spoken is set if another name is a sentence.
 	addressed [][]byte
 	spoken    bool
@@ -255,6 +258,10 @@ const minAccount = 8
 // maxAlone is the number of characters from which a value in a script without spaces may be a sentence.
 const maxAlone = 12
 
+// paragraph matches an empty line before a line at the margin. Programs do not write YAML with such lines, but the text of
+// a mail after its head can look like YAML.
+var paragraph = regexp.MustCompile(`\n[ \t\r]*\n[^\s-]`)
+
 // startsYAML matches the first line of a mapping or of a list of mappings.
 var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|$)`)
 
@@ -266,7 +273,9 @@ func (s *splitter) document(text []byte) {
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
 		s.json(trimmed, false, 0)
-	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed):
+	case s.authored:
+		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
+	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !paragraph.Match(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
 			if !s.members(trimmed, s.list) {

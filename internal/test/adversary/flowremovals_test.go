@@ -10,7 +10,7 @@ func init() {
 		{"P332", "internal/gateway/dataflow.go", `	if end := time.UnixMicro(until); err == nil && end.After(now) {`, `	if end := time.UnixMicro(until); false && end.After(now) {`, "./internal/gateway", "TestTextOfAnotherProcess"},
 		{"P333", "internal/gateway/flow/flow.go", `m.forgot = now`, `_ = now`, "./internal/gateway/flow", "TestForgetting"},
 		{"P334", "internal/gateway/approval/approval.go", `	if len(q.Origin) > 0 {`, `	if false {`, "./internal/gateway", "TestOriginCannotBeRemoved"},
-		{"P335", "internal/gateway/flow/shape.go", `s.opaque = opaque || distrusted(meta)`, `s.opaque = opaque`, "./internal/gateway/flow", "TestLabels"},
+		{"P335", "internal/gateway/flow/shape.go", `s.opaque, s.list, s.authored = opaque || distrusted(meta), list`, `s.opaque, s.list, s.authored = opaque, list`, "./internal/gateway/flow", "TestLabels"},
 		{"P346", "internal/gateway/approve.go", `return t.Policy.HumanApproval || g.options.Operator.Approval.Asks(g.name, t)`, `return t.Policy.HumanApproval`, "./internal/gateway", "TestOperatorRequiresApproval"},
 		{"P347", "internal/gateway/record.go", `strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")`, `clip(stopped.Message)`, "./internal/gateway", "TestJournalOfDoubtfulCalls"},
 		{"P348", "internal/gateway/dataflow.go", `if t.Decides() || s.Trusts(now) {`, `if t.Decides() {`, "./internal/gateway", "TestNoWayAroundByOrder"},
@@ -36,5 +36,9 @@ func init() {
 		{"P424", "internal/gateway/flow/decide.go", `		case d.strict:`, `		case false:`, "./internal/gateway/flow", "TestForgottenCommands"},
 		{"P425", "internal/gateway/flow/forms.go", `d.backwards, d.pieces, d.halves, d.shifted, d.encoded`, `d.backwards, d.pieces`, "./internal/gateway/flow", "TestForms"},
 		{"P425", "internal/gateway/flow/text.go", `		base32.StdEncoding.WithPadding(base32.NoPadding).AppendDecode,`, `		base32.HexEncoding.AppendDecode,`, "./internal/gateway/flow", "TestForms"},
+		{"P426", "internal/gateway/flow/shape.go", `	case s.authored:`, `	case false:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
+		{"P426", "internal/gateway/flow/shape.go", ` && !paragraph.Match(trimmed):`, `:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
+		{"P426", "internal/gateway/flow/lines.go", `m != nil && (first || names[string(m[1])]):`, `m != nil:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
+		{"P427", "internal/gateway/flow/roles.go", ` && !t.sends() {`, ` {`, "./internal/gateway/flow", "TestPost"},
 	}...)
 }
