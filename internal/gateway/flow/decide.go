@@ -203,7 +203,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case l.role == identifier && !d.strict: // an object that the user's service returned
+	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // an object that the user's service returned
 	case l.role == path && !d.strict && !outside(l.value): // an object of the work itself
 	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // data that a person lets the agent enter, such as names
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
@@ -384,12 +384,9 @@ func (d *decision) named(leaves []leaf) {
 		b := d.m.blocks[bi]
 		for _, first := range b.deleting {
 			verb := b.token(int(first))
-			if reports(verb) {
-				continue
-			}
 			for p := b.head(hashOf(verb)); p != 0 && d.steps > 0; p = b.prev[p-1] {
 				d.steps--
-				if h := (hit{b, int(p) - 1, int(p) - 1}); string(b.token(h.at)) == string(verb) && d.object(&h) {
+				if h := (hit{b, int(p) - 1, int(p) - 1}); string(b.token(h.at)) == string(verb) && b.requests(h.at) && d.object(&h) {
 					d.report(nil, Named, true, &h)
 					return
 				}
@@ -426,7 +423,7 @@ func (d *decision) verb(h *hit, reach int) bool {
 		verbs = ^fetching
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
-		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && !reports(b.token(i)) {
+		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && b.requests(i) {
 			return true
 		}
 	}
@@ -454,6 +451,23 @@ func foreign(h *hit, reach int) bool {
 	}
 	return known*12 < unknown && unknown >= 6 && unknown > 2*numbers
 }
+
+// requests reports whether a verb is a request: it has another form than a report, or it follows words such as "must be".
+func (b *block) requests(at int) bool {
+	if !reports(b.token(at)) {
+		return true
+	}
+	first, _ := b.bounds(at)
+	for i := at - 1; i > max(first, at-4); i-- {
+		if t := string(b.token(i)); t == "be" || t == "get" {
+			return duties[string(b.token(i-1))]
+		}
+	}
+	return false
+}
+
+// duties contains words that make a request of a report, such as "has to be deleted".
+var duties = map[string]bool{"to": true, "must": true, "should": true, "shall": true, "please": true}
 
 // reports reports whether an English verb has the form of a report, such as "updated" or "created".
 func reports(token []byte) bool {

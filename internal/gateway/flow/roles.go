@@ -392,6 +392,11 @@ func digits(token []byte) (n int) {
 	return n
 }
 
+// receives reports whether a part of a name says that the value receives something, such as account_number or chat_id.
+func receives(name string) bool {
+	return slices.ContainsFunc(nameParts(name), func(part string) bool { return roleOf[part] == destination || part == "chat" })
+}
+
 // role derives the meaning of an argument from its form, its name and its schema.
 func (t *Tool) role(l leaf, p property, number bool) role {
 	named := roleOf[strings.ToLower(l.name)]
@@ -411,6 +416,8 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return code
 	case named == prose, long && named != destination && named != path:
 		return prose
+	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0):
+		return destination // such as the number of an account
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
 	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):

@@ -155,8 +155,19 @@ var table = func() *verbTable {
 	return t
 }()
 
-// of returns the families of the verbs that are a beginning of the given token.
+// of returns the families of the verbs that are a beginning of the given token, or of a German participle such as
+// "geschickt" without its first two letters.
 func (t *verbTable) of(token []byte) family {
+	if isParticiple(token) {
+		return t.begins(token) | t.begins(token[2:])
+	}
+	return t.begins(token)
+}
+
+func isParticiple(token []byte) bool { return len(token) >= 7 && token[0] == 'g' && token[1] == 'e' }
+
+// begins returns the families of the verbs that are a beginning of the given token.
+func (t *verbTable) begins(token []byte) family {
 	if bit := startBit(token); t.starts[bit>>6]&(1<<(bit&63)) == 0 {
 		return 0
 	}
@@ -175,6 +186,9 @@ func (t *verbTable) deletes(token []byte) bool {
 	if token[0] >= utf8.RuneSelf && aloneIn(token) {
 		r, _ := utf8.DecodeRune(token)
 		return slices.ContainsFunc(t.chars[r], func(v charVerb) bool { return v.family == deleting })
+	}
+	if isParticiple(token) && t.deletes(token[2:]) {
+		return true
 	}
 	bit := startBit(token)
 	return t.deletions[bit>>6]&(1<<(bit&63)) != 0 && t.of(token)&deleting != 0

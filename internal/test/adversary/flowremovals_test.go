@@ -40,5 +40,9 @@ func init() {
 		{"P426", "internal/gateway/flow/shape.go", ` && !paragraph.Match(trimmed):`, `:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
 		{"P426", "internal/gateway/flow/lines.go", `m != nil && (first || names[string(m[1])]):`, `m != nil:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
 		{"P427", "internal/gateway/flow/roles.go", ` && !t.sends() {`, ` {`, "./internal/gateway/flow", "TestPost"},
+		{"P428", "internal/gateway/flow/decide.go", `return duties[string(b.token(i-1))]`, `return false`, "./internal/gateway/flow", "TestRequests"},
+		{"P428", "internal/gateway/flow/words.go", `	if isParticiple(token) && t.deletes(token[2:]) {`, `	if false {`, "./internal/gateway/flow", "TestRequests"},
+		{"P429", "internal/gateway/flow/roles.go", `	case named == identifier && receives(l.name) && (`, `	case false && (`, "./internal/gateway/flow", "TestNumbersThatReceive"},
+		{"P429", "internal/gateway/flow/decide.go", ` && !(d.tool.Network && receives(l.name)): // an object`, `: // an object`, "./internal/gateway/flow", "TestNumbersThatReceive"},
 	}...)
 }
