@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
@@ -83,19 +84,23 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	if b != nil {
 		defer b.Close()
 	}
-	return t.findNeedsIn(ctx, m, b)
-}
-
-// findNeedsIn is like findNeeds, with an open store. The store is nil if there is none.
-func (t *terminal) findNeedsIn(ctx context.Context, m *manifest.Manifest, b *store.Store) (needSet, error) {
 	operator, err := operatorGuardrails(t.home)
 	if err != nil {
 		return needSet{}, err
 	}
+	return t.findNeedsIn(ctx, m, operator, b)
+}
+
+// findNeedsIn is like findNeeds, with the operator's guardrails and an open store. The store is nil if there is none.
+func (t *terminal) findNeedsIn(
+	ctx context.Context, m *manifest.Manifest, operator guard.Operator, b *store.Store,
+) (needSet, error) {
 	n := needSet{required: []needReport{}, optional: []needReport{}}
 	n.operated = func(a *agent.Agent) *agent.Agent { return operated(a, registeredName(t.home, m), operator) }
 	a := n.operated(m.Agent())
-	n.agent, n.reach, n.watch, n.hidden = a, a.Reach(), daemon.Warnings(a), t.hiddenFrom(a, registeredName(t.home, m))
+	n.agent, n.reach, n.watch = a, a.Reach(), daemon.Warnings(a)
+	// The policy keeps its answers for an agent, so ask about the agent that stays and not about the copy.
+	n.hidden = t.hiddenFrom(m.Agent(), registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, errors.Join(err, addAccess(ctx, &n, t.rights(m, a), b))
@@ -303,12 +308,13 @@ func (s *scopeReport) words() string {
 // allows it only with some arguments.
 func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
-// consoleInspection returns a function that inspects an agent for the console.
+// consoleInspection returns a function that inspects an agent for the console. The operator's guardrails are those that
+// the daemon has read, and not those that are in the file by now.
 func (t *terminal) consoleInspection(
-	b *store.Store,
+	b *store.Store, operator guard.Operator,
 ) func(context.Context, *manifest.Manifest) (console.Inspection, error) {
 	return func(ctx context.Context, m *manifest.Manifest) (console.Inspection, error) {
-		n, err := t.findNeedsIn(ctx, m, b)
+		n, err := t.findNeedsIn(ctx, m, operator, b)
 		if err != nil {
 			return console.Inspection{}, err
 		}

@@ -203,7 +203,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	if err = queue.Reload(ctx); err == nil {
 		err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
 			Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator,
-			PolicyFile: h.Policy(), Inspect: t.consoleInspection(b), Why: t.consoleWhy(b, o.Flow),
+			PolicyFile: h.Policy(), Inspect: t.consoleInspection(b, o.Operator), Why: t.consoleWhy(b, o.Flow),
 		})
 	}
 	if err != nil {
