@@ -190,7 +190,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		reach = min(reach, nearID)
 	}
 	for i := range hits {
-		if (d.verb(&hits[i], reach) || l.role != other && !isName(l) && foreign(&hits[i], reach)) && (strong || d.meant(&hits[i])) {
+		if d.asksFor(l, &hits[i], reach) && (strong || d.meant(&hits[i])) {
 			r := AskedFor
 			if !attested && !own {
 				r = OnlyUntrusted
@@ -412,6 +412,11 @@ func (d *decision) object(h *hit) bool {
 
 // asks reports whether the text around an occurrence asks for the action of the tool.
 func (d *decision) asks(h *hit, reach int) bool { return d.verb(h, reach) || foreign(h, reach) }
+
+// asksFor is like asks, but in a text whose language is unknown, a word or a name is no request.
+func (d *decision) asksFor(l *leaf, h *hit, reach int) bool {
+	return d.verb(h, reach) || l.role != other && !isName(l) && foreign(h, reach)
+}
 
 // verb reports whether a verb of the tool is near an occurrence. For a tool without a known verb, every verb counts that
 // is not only for reading.

@@ -25,7 +25,7 @@ func init() {
 		{"P371", "internal/gateway/flow/decide.go", `if len(d.found) == 0 && t.Network {`, `if false {`, "./internal/gateway/flow", "TestAcrossSources"},
 		{"P372", "internal/gateway/flow/flow.go", `			s.wrote(t, leaves)`, `			_ = leaves`, "./internal/gateway/flow", "TestWrittenValues"},
 		{"P372", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, &o)`, `	shape.distrust(&keySet{}, &o)`, "./internal/gateway/flow", "TestWrittenValues"},
-		{"P373", "internal/gateway/flow/decide.go", `if d.asks(&hits[i], reach) && (strong`, `if !isName(l) && d.asks(&hits[i], reach) && (strong`, "./internal/gateway/flow", "TestNames"},
+		{"P373", "internal/gateway/flow/decide.go", `if d.asksFor(l, &hits[i], reach) && (strong`, `if !isName(l) && d.asksFor(l, &hits[i], reach) && (strong`, "./internal/gateway/flow", "TestNames"},
 		{"P420", "internal/gateway/flow/shape.go", `	s.sentences(meta, 0)`, `	_ = meta`, "./internal/gateway/flow", "TestRunningText"},
 		{"P420", "internal/gateway/flow/shape.go", `	case !contains(value):`, `	case true:`, "./internal/gateway/flow", "TestRunningText"},
 		{"P421", "internal/gateway/flow/flow.go", `	shape.distrust(&s.m.written, &o)`, `	shape.distrust(&s.m.written, &origin{})`, "./internal/gateway/flow", "TestOrigin"},
