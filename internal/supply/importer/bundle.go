@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"unicode"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
@@ -24,6 +25,7 @@ const (
 	maxEntries  = 20_000
 	maxUnpacked = 512 << 20
 	maxArchive  = 256 << 20
+	maxPath     = 1024
 )
 
 // bundle converts an MCPB bundle, which is a zip archive with a server and its files.
@@ -129,24 +131,23 @@ func checkEntries(files []*zip.File) error {
 	if len(files) > maxEntries {
 		return fail("", "the archive has more than %d entries", maxEntries)
 	}
-	seen := map[string]bool{}
+	names := unzip.Names{}
 	var total uint64
 	for _, f := range files {
 		name := strings.TrimSuffix(f.Name, "/")
 		mode := f.Mode()
-		folded := strings.ToLower(path.Clean(name))
 		total += f.UncompressedSize64
 		switch {
-		case strings.ContainsAny(name, "\\:\x00") || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
+		case len(name) > maxPath || strings.ContainsAny(name, `\:`) || strings.ContainsFunc(name, unicode.IsControl) ||
+			!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
 			return fail("", "the archive contains a path that leaves the archive or is not a simple relative path")
 		case !mode.IsRegular() && !mode.IsDir():
 			return fail("", "the archive contains a link or a device")
-		case seen[folded]:
-			return fail("", "the archive contains two entries with the same name")
+		case !mode.IsDir() && !names.Claim(name):
+			return fail("", "the archive contains two entries with the same name, or a name that is both a file and a folder")
 		case total > maxUnpacked || f.UncompressedSize64 > maxUnpacked:
 			return fail("", "the archive unpacks to more than %d MiB", maxUnpacked>>20)
 		}
-		seen[folded] = true
 	}
 	return nil
 }

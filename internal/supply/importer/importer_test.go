@@ -151,17 +151,21 @@ func TestBundle(t *testing.T) {
 func TestHostileBundles(t *testing.T) {
 	m := file{name: "manifest.json", text: bundleManifest}
 	for name, files := range map[string][]file{
-		"a parent folder":                     {m, {name: "../evil", text: "x"}},
-		"a parent folder through a subfolder": {m, {name: "a/../../evil", text: "x"}},
-		"an absolute path":                    {m, {name: "/etc/evil", text: "x"}},
-		"a drive letter":                      {m, {name: "C:/evil", text: "x"}},
-		"backslashes":                         {m, {name: `..\evil`, text: "x"}},
-		"a link":                              {m, {name: "link", text: "/etc/passwd", mode: fs.ModeSymlink | 0o777}},
-		"two files of the same name":          {m, {name: "A.js", text: "x"}, {name: "a.js", text: "y"}},
-		"no manifest":                         {{name: "x", text: "x"}},
-		"a manifest that is not JSON":         {{name: "manifest.json", text: "hello"}},
-		"an oversized manifest":               {{name: "manifest.json", text: strings.Repeat(" ", maxInput+2)}},
-		"a deeply nested manifest":            {{name: "manifest.json", text: strings.Repeat("[", 100_000)}},
+		"a parent folder":                      {m, {name: "../evil", text: "x"}},
+		"a parent folder through a subfolder":  {m, {name: "a/../../evil", text: "x"}},
+		"an absolute path":                     {m, {name: "/etc/evil", text: "x"}},
+		"a drive letter":                       {m, {name: "C:/evil", text: "x"}},
+		"backslashes":                          {m, {name: `..\evil`, text: "x"}},
+		"a link":                               {m, {name: "link", text: "/etc/passwd", mode: fs.ModeSymlink | 0o777}},
+		"two files of the same name":           {m, {name: "A.js", text: "x"}, {name: "a.js", text: "y"}},
+		"names that some systems take for one": {m, {name: "caf\u00e9", text: "x"}, {name: "cafe\u0301", text: "y"}},
+		"a file that is also a folder":         {m, {name: "a", text: "x"}, {name: "a/b", text: "y"}},
+		"a path of many folders":               {m, {name: strings.Repeat("d/", maxPath) + "x", text: "x"}},
+		"a name that drives the terminal":      {m, {name: "a\n\x1b[31m", text: "x"}},
+		"no manifest":                          {{name: "x", text: "x"}},
+		"a manifest that is not JSON":          {{name: "manifest.json", text: "hello"}},
+		"an oversized manifest":                {{name: "manifest.json", text: strings.Repeat(" ", maxInput+2)}},
+		"a deeply nested manifest":             {{name: "manifest.json", text: strings.Repeat("[", 100_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Import(archive(t, files...), ".")
