@@ -110,6 +110,7 @@ func worst(project string, seed uint64, inputs int) error {
 	}
 	plain := usual(kinds["prose"])
 	var best []candidate
+	var costs []float64
 	for _, parts := range slow {
 		c := candidate{parts: parts}
 		c.cost = scan(c.text(short), 1)
@@ -130,6 +131,7 @@ func worst(project string, seed uint64, inputs int) error {
 				c.shuffled = parent.shuffled != (r.IntN(8) == 0)
 			}
 			c.cost = scan(c.text(short), 1)
+			costs = append(costs, c.cost/plain)
 			next = append(next, c)
 		}
 		slices.SortFunc(next, func(a, b candidate) int {
@@ -143,7 +145,14 @@ func worst(project string, seed uint64, inputs int) error {
 	// Other work on the machine may have slowed the scans, so measure the slowest texts again.
 	for i := range best {
 		best[i].cost = scan(best[i].text(size), 20)
+		plain = min(plain, usual(kinds["prose"]))
 	}
+	slices.Sort(costs)
+	fmt.Print("\nCPU time of the texts, in times prose:")
+	for _, share := range []float64{.5, .9, .99, .999} {
+		fmt.Printf("  %g %%: %.1f", 100*share, costs[int(share*float64(len(costs)-1))])
+	}
+	fmt.Println()
 	slowest := slices.MaxFunc(best, func(a, b candidate) int {
 		if a.cost < b.cost {
 			return -1

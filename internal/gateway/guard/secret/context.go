@@ -216,7 +216,7 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		return a, false
 	}
 	s.context.judged = a.start + 1
-	s.effort += judgeEffort(a.end - a.start)
+	s.effort += 8 + judgeEffort(a.end-a.start)
 	first := start
 	for first > 0 && start-first < maxName && nameClass[text[first-1]] {
 		first--

@@ -35,6 +35,8 @@ const (
 	// maxWindows is the maximum number of windows per value that the search looks for.
 	maxWindows = 32
 	maxCopy    = 1 << 20 // how many bytes of values are remembered
+	// minEncoded is the minimum length of a value that contains encoded text, such as a JSON Web Token.
+	minEncoded = 64
 	eight      = 8
 )
 
@@ -92,7 +94,7 @@ func (c *copies) index() bool {
 		}
 		step := max(stride, (v.end-v.start)/maxWindows)
 		for at := v.start + step; at+eight <= v.end; at += step {
-			if partial(c.arena[at:at+eight]) && !encodesText(c.arena[at:v.end]) {
+			if partial(c.arena[at:at+eight]) && (v.end-v.start < minEncoded || !encodesText(c.arena[at:v.end])) {
 				c.insert(i, at)
 			}
 		}

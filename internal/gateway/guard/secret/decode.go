@@ -59,7 +59,7 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 			continue
 		}
 		if !s.second {
-			if dst = s.tryRuns(text, start, end, dst); s.tired(end) {
+			if dst = s.tryRuns(text, start, end, dst); s.tired(end, rateRuns) {
 				return s.giveUp(text, start+1, dst)
 			}
 		}

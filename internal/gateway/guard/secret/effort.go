@@ -1,29 +1,52 @@
 package secret
 
-// An attacker can write a text that is slow to scan, because it consists of the beginnings of tokens, or of values that
-// are almost tokens. The effort for a text is therefore limited. At the limit, the rest of the text becomes one match,
-// so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted text gives the same
-// result.
+// An attacker can write a text that is slow to scan, because it consists of the beginnings of tokens, of values that are
+// almost tokens, or of nothing but secrets. The effort for a text is therefore limited. At the limit, the rest of the
+// text becomes one match, so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted
+// text gives the same result.
 //
-// A list of secrets stays far below the limit, because each match gives its effort back.
+// Effort is counted in steps of about 2 ns. A scan of prose takes a little more than one step per byte, and a scan of
+// the slowest text no more than three times as long.
 const (
-	freeEffort = 4 << 10
-	// foundEffort is the usual effort to find a match. A match in the text itself gives it back, so a list of secrets is
-	// scanned to its end. A match in a view takes it once more, because the second pass searches for copies of the value.
-	foundEffort = 32
+	freeEffort = 8 << 10
+	// foundEffort is the effort to remember a match, and to search for its copies.
+	foundEffort = 24
+	// nameEffort is the effort to judge a name.
+	nameEffort = 48
+)
+
+// rate is how much effort per byte of a form of the text is allowed, in eighths.
+type rate int
+
+const (
+	rateText rate = 12
+	rateRuns rate = 8 // a list of hashes consists of runs
+	// The escapes of a text and its views have a lower rate, so that all forms together cost little more.
+	rateForm rate = 4
 )
 
 // RuleUnscanned is the Rule of a match that covers unscanned text.
 const RuleUnscanned = "unscanned"
 
-// maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
-const maxGiveUp = 256
+const (
+	// maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
+	maxGiveUp = 256
+	// afterStop is how much of the unscanned text belongs to the other forms of the text, because a token in them can
+	// begin before the unscanned text.
+	afterStop = 1 << 10
+)
 
 // judgeEffort returns the effort to judge a value of n bytes.
 func judgeEffort(n int) int { return 8 + min(n, sample)/2 }
 
-// tired reports whether the effort for the text before an offset is too large.
-func (s *scan) tired(at int) bool { return s.effort > freeEffort+at }
+// tired reports whether the effort for a form of the text before an offset is too large.
+func (s *scan) tired(at int, r rate) bool {
+	free := freeEffort
+	if r == rateForm {
+		free /= 2
+	}
+	return s.effort > free+at*int(r)/8
+}
 
 // giveUp appends a match for the rest of the text. The match begins with the word that ends at the given offset.
 func (s *scan) giveUp(text []byte, at int, dst []Match) []Match {
@@ -31,5 +54,15 @@ func (s *scan) giveUp(text []byte, at int, dst []Match) []Match {
 	for start > 0 && at-start < maxGiveUp && solid[text[start-1]] {
 		start--
 	}
+	s.stopped = start + afterStop
 	return append(dst, Match{Rule: RuleUnscanned, Start: start, End: len(text)})
+}
+
+// untilStop returns the part of a text that the last scan read, and a little more.
+func (s *scan) untilStop(text []byte) []byte {
+	if s.stopped > 0 {
+		text = text[:min(len(text), s.stopped)]
+	}
+	s.stopped = 0
+	return text
 }

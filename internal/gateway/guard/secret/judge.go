@@ -4,35 +4,73 @@ import (
 	"bytes"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 )
 
-// passwordName reports whether a name with the word "pass" or "pwd" is the name of a password.
-func passwordName(name []byte) bool {
-	var buffer [2*maxName + maxWord]byte
-	last := string(lastWord(buffer[:0], name))
-	switch last {
+// judgeName returns the judgments about a name.
+func (s *scan) judgeName(name []byte) (yes uint8) {
+	var buffer [maxJudged]byte
+	last := lastWord(buffer[:0], name)
+	switch string(last) {
 	case "pwd":
-		return string(name) != "PWD" && string(name) != "OLDPWD" // the working directory
+		if string(name) != "PWD" && string(name) != "OLDPWD" { // the working directory
+			yes |= isPasswordName
+		}
 	case "pass", "passe", "by":
-		return true
+		yes |= isPasswordName
 	}
-	return passwords().Contains(squeeze(buffer[:0], name))
-}
-
-var passwords = wordSet("passw", "passphrase", "passcode", "passkey", "userpwd", "dbpwd", "requirepass", "rootpw", "kennwort",
-	"contrase", "senha", "identified", "motdepasse")
-
-// ignoredName reports whether the value of a name is usually not secret: the name of a file, an identifier, a hash.
-func ignoredName(name []byte) bool {
-	var buffer [2*maxName + maxWord]byte
+	if ignoredEnds[string(last)] {
+		yes |= isIgnoredName
+	}
+	words := nameWords()
+	squeezed := squeeze(buffer[:0], name)
+	words.set.Scan(squeezed, 0, len(squeezed), &s.nameHits)
+	for _, lane := range s.nameHits {
+		for _, hit := range lane {
+			for _, w := range words.set.Words(hit) {
+				yes |= words.judgments[w]
+			}
+		}
+	}
 	if bytes.IndexByte(name, ' ') >= 0 {
-		return false // IDENTIFIED BY
+		yes &^= isIgnoredName // IDENTIFIED BY
 	}
-	return ignoredEnds[string(lastWord(buffer[:0], name))] || ignoredWords().Contains(squeeze(buffer[:0], name))
+	if bytes.HasSuffix(name, []byte("_KEY")) && bytes.Equal(name, bytes.ToUpper(name)) {
+		yes |= isSecretKey // an environment variable
+	}
+	return yes
 }
+
+// nameWords lists the words in names, and what they say about the name.
+var nameWords = sync.OnceValue(func() (out struct {
+	set       *literal.Set
+	judgments []uint8
+},
+) {
+	var words []string
+	for _, list := range []struct {
+		judgment uint8
+		words    string
+	}{
+		{isPasswordName, passwordWords}, {isIgnoredName, ignoredWords}, {isSecretKey, secretKeyWords},
+	} {
+		for w := range strings.FieldsSeq(list.words) {
+			words = append(words, w)
+			out.judgments = append(out.judgments, list.judgment)
+		}
+	}
+	var err error
+	if out.set, err = literal.New(words, 32); err != nil {
+		panic(err) // the words are part of the program
+	}
+	return out
+})
+
+// passwordWords lists the words in names of passwords that also have the word "pass" or "pwd".
+const passwordWords = `passw passphrase passcode passkey userpwd dbpwd requirepass rootpw kennwort contrase senha identified motdepasse`
 
 // lastWord appends the last word of a name to dst, in lower case. The last word of tokenUrl, token_url and TOKEN-URL is
 // "url".
@@ -71,31 +109,20 @@ var ignoredEnds = func() map[string]bool {
 	return out
 }()
 
-var ignoredWords = wordSet(
-	"public", "pubkey", "primary", "foreign", "partition", "cache", "idempot", "sort", "range", "fingerprint", "integrity",
-	"csrf", "xsrf", "nonce", "tokenizer", "nextpage", "nexttoken", "requesttoken", "synctoken", "changetoken", "resumetoken",
-	"actiontoken", "pagetoken", "pagekey", "cursor", "continuation", "keyboard", "keypress", "keycode", "keyframe",
-	"monkey", "secretsmanager", "keyword", "lookup", "hashed", "versiontoken", "insightstoken", "mediatoken", "changekey",
-	"channeltoken", "locktoken", "clienttoken", "updatetoken", "sequencetoken", "forwardtoken", "backwardtoken", "startingtoken", "blobkey",
-	"authorizationrule", "thumbprint",
-)
+// ignoredWords lists the words in names of values that are usually not secret: an identifier, a hash, a file.
+const ignoredWords = `
+public pubkey primary foreign partition cache idempot sort range fingerprint integrity csrf xsrf nonce tokenizer
+nextpage nexttoken requesttoken synctoken changetoken resumetoken actiontoken pagetoken pagekey cursor
+continuation keyboard keypress keycode keyframe monkey secretsmanager keyword lookup hashed versiontoken
+insightstoken mediatoken changekey channeltoken locktoken clienttoken updatetoken sequencetoken forwardtoken
+backwardtoken startingtoken blobkey authorizationrule thumbprint`
 
-// secretKey reports whether a name is the name of a secret key.
-func secretKey(name []byte) bool {
-	var buffer [2*maxName + maxWord]byte
-	if bytes.HasSuffix(name, []byte("_KEY")) && bytes.Equal(name, bytes.ToUpper(name)) {
-		return true // an environment variable
-	}
-	return secretKeys().Contains(squeeze(buffer[:0], name))
-}
-
-var secretKeys = wordSet(
-	"apikey", "accesskey", "authkey", "privatekey", "signingkey", "encryptionkey", "masterkey", "accountkey", "sharedkey",
-	"servicekey", "appkey", "subscriptionkey", "storagekey", "licensekey", "sshkey", "sessionkey", "secretkey",
-	"hostkey", "functionskey", "clientkey", "adminkey", "apimkey", "saskey", "linkingkey", "integrationkey",
-	"writekey", "apitoken", "authorization", "userauth", "basicauth", "authtoken", "xauth", "oauth",
-	"secret", "token", "password", "credential", "devicekey", "presharedkey", "deploykey", "restkey",
-)
+// secretKeyWords lists the words in names of secret keys and tokens.
+const secretKeyWords = `
+apikey accesskey authkey privatekey signingkey encryptionkey masterkey accountkey sharedkey servicekey appkey
+subscriptionkey storagekey licensekey sshkey sessionkey secretkey hostkey functionskey clientkey adminkey
+apimkey saskey linkingkey integrationkey writekey apitoken authorization userauth basicauth authtoken xauth
+oauth secret token password credential devicekey presharedkey deploykey restkey`
 
 // wordSet compiles a set of words on first use.
 func wordSet(words ...string) func() *literal.Set {
@@ -123,12 +150,15 @@ func isCode(text []byte, a assignment) bool {
 	if c := value[0]; c == '$' || c == '%' && len(value) > 1 && !hexes[value[1]] || c == '&' || c == '*' || c == '!' || c == '#' || c == '@' {
 		return true
 	}
-	if words := bytes.TrimRight(value, "0123456789"); isTypeName(words) &&
+	if words := trimDigits(value); isTypeName(words) &&
 		(len(words) == len(value) || a.start > 1 && text[a.start-2] == ':' && a.end < len(text) && text[a.end] == ';') {
 		return true
 	}
 	if isLongName(value) {
 		return true
+	}
+	if bytes.IndexByte(value, '.') <= 0 {
+		return false
 	}
 	if i := bytes.IndexByte(value, '?'); i > 0 && isChain(value[:i], false) { // a conditional expression
 		return true
@@ -139,6 +169,16 @@ func isCode(text []byte, a assignment) bool {
 		(q.wordy() || q.digits < 3 && len(value) < sample && (q.digits < 2 || 2*q.common >= q.pairs))
 }
 
+// trimDigits returns a value without the digits at its end.
+func trimDigits(value []byte) []byte {
+	for n := len(value); n > 0; n-- {
+		if c := value[n-1]; c < '0' || '9' < c {
+			return value[:n]
+		}
+	}
+	return nil
+}
+
 // isHash reports whether a value is a hash in small letters.
 func isHash(value []byte) bool {
 	q := measure(value)
@@ -147,18 +187,23 @@ func isHash(value []byte) bool {
 
 // isLongName reports whether a value is a name of many capitalized words, such as Schema$GoogleApiV2PasswordPolicy.
 func isLongName(value []byte) bool {
+	if len(value) < 24 {
+		return false
+	}
 	words, digits := 0, 0
 	for _, c := range value {
 		switch {
 		case 'A' <= c && c <= 'Z':
 			words++
 		case '0' <= c && c <= '9':
-			digits++
+			if digits++; digits > 2 {
+				return false
+			}
 		case (c < 'a' || 'z' < c) && c != '$' && c != '_':
 			return false
 		}
 	}
-	return words > 2 && digits < 3 && len(value) >= 24 && 4*words <= len(value)
+	return words > 2 && 4*words <= len(value)
 }
 
 // isNumber reports whether a value is a hexadecimal number of at most 64 bits, such as -0x3f879678.
@@ -308,6 +353,9 @@ func isMixed(value []byte, q quality) bool {
 
 // isVersion reports whether a value is a version, such as v1.13.26 or 1.1.2-1_amd64.deb.
 func isVersion(value []byte) bool {
+	if c := value[0]; c != 'v' && (c < '0' || '9' < c) {
+		return false
+	}
 	numbers := bytes.TrimLeft(value, "v")
 	rest := bytes.TrimLeft(numbers, "0123456789.")
 	numbers = numbers[:len(numbers)-len(rest)]

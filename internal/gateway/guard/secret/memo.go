@@ -4,32 +4,27 @@ import "bytes"
 
 // memo remembers what is known about the last names, because a text usually repeats a few of them.
 type memo [8]struct {
-	name       []byte
-	known, yes uint8 // a bit for each judgment
+	name []byte
+	yes  uint8
 }
 
 // The judgments about a name.
 const (
-	isPasswordName = iota
-	isIgnoredName
-	isSecretKey
+	isPasswordName uint8 = 1 << iota // it is the name of a password
+	isIgnoredName                    // its value is usually not secret
+	isSecretKey                      // it is the name of a secret key
 )
 
-var judgments = [...]func(name []byte) bool{passwordName, ignoredName, secretKey}
+// maxJudged is how many bytes of a name are judged.
+const maxJudged = 64
 
 // judge returns a judgment about the name of an assignment.
-func (s *scan) judge(judgment int, name []byte) bool {
+func (s *scan) judge(judgment uint8, name []byte) bool {
+	name = name[max(0, len(name)-maxJudged):]
 	last := &s.memo[(len(name)+int(name[0])+int(name[len(name)-1]))%len(s.memo)]
-	if last.known == 0 || !bytes.Equal(last.name, name) {
-		last.name, last.known, last.yes = append(last.name[:0], name...), 0, 0
+	if !bytes.Equal(last.name, name) {
+		s.effort += nameEffort
+		last.name, last.yes = append(last.name[:0], name...), s.judgeName(name)
 	}
-	bit := uint8(1) << judgment
-	if last.known&bit == 0 {
-		last.known |= bit
-		s.effort += 16
-		if judgments[judgment](name) {
-			last.yes |= bit
-		}
-	}
-	return last.yes&bit != 0
+	return last.yes&judgment != 0
 }

@@ -62,7 +62,7 @@ const maxProse = 64
 func (s *scan) tryProse(text []byte, start, end int, dst []Match) []Match {
 	end = s.runEnd(text, className, end, len(text))
 	if end < s.context.prose || end >= len(text) || text[end] != ' ' || end-start > maxName ||
-		!passwordName(text[start:end]) {
+		!s.judge(isPasswordName, text[start:end]) {
 		return dst
 	}
 	limit := min(len(text), end+maxProse)

@@ -17,11 +17,13 @@ type scan struct {
 	rest   view.View
 	// whole is set while the text itself is scanned, and not a view of it.
 	whole bool
+	// stopped is the offset at which the last scan of a form of the text stopped, or 0. The other forms end there too.
+	stopped int
 	// escaped is set while the original of a text with escapes is scanned.
 	escaped bool
 	budget  int  // how many more bytes the scan is allowed to decode
 	steps   int  // how many bytes of runs were read
-	effort  int  // the work for the words that were found in this layer, in steps of about 2 ns
+	effort  int  // the work for the words that were found in this form of the text, in steps of about 2 ns
 	cut     bool // set if a quotation mark follows the beginning of a token
 	noise   int  // how many more bytes may be compared without noise
 	quiet   []byte
@@ -29,6 +31,7 @@ type scan struct {
 
 	inflater inflater
 	memo     memo
+	nameHits literal.Hits
 
 	matches []Match // a buffer
 
@@ -115,14 +118,18 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	l, from := &s.levels[depth], len(dst)
 	s.whole = depth == 0
-	unescaped := hasEscapes(text) && l.unescape.Unescape(text)
+	unescaped := hasEscapes(text)
 	if unescaped {
 		s.escaped = true
 		dst = s.scanOnce(text, dst)
 		s.escaped = false
-		text, from = l.unescape.Text, len(dst)
+		text = s.untilStop(text)
+		if unescaped = l.unescape.Unescape(text); unescaped {
+			text, from = l.unescape.Text, len(dst)
+		}
 	}
 	dst = s.scanOnce(text, dst)
+	text = s.untilStop(text)
 	s.whole = false
 	dst = dst[:from+len(Merge(dst[from:]))]
 	found := dst[from:]
@@ -236,6 +243,10 @@ func (s *scan) scanOnce(text []byte, dst []Match) []Match {
 // contain the word.
 func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	s.resetLayer()
+	form := rateForm
+	if s.whole && !s.escaped {
+		form = rateText
+	}
 	for from := 0; from < len(text); from += literal.Block {
 		s.set.Scan(text, from, min(from+literal.Block, len(text)), &s.hits)
 		for _, lane := range s.hits {
@@ -266,7 +277,7 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 						}
 					}
 				}
-				if s.tired(hit.End) {
+				if s.tired(hit.End, form) {
 					return s.giveUp(text, hit.End, dst)
 				}
 			}
@@ -284,6 +295,7 @@ func afterBackslash(text []byte, at int) bool {
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
 	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
+	s.stopped = 0
 }
 
 // runEnd returns the end of the run of a class at offset at. It does not look further than offset limit.
@@ -425,11 +437,7 @@ func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []M
 	if end <= *last {
 		return dst
 	}
-	if s.whole {
-		s.effort = max(0, s.effort-min(end-start, foundEffort))
-	} else {
-		s.effort += foundEffort
-	}
+	s.effort += foundEffort
 	s.copies.add(rule, text[max(start, *last):end], rank < rankName)
 	*last = end
 	return append(dst, Match{rule, start, end, rank})

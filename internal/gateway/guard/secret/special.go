@@ -225,6 +225,7 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		if to-at < 10 || to < len(text) && text[to] == ':' {
 			break // the value is empty, and the next name follows
 		}
+		s.effort += 32
 		if value := text[at:to]; to > s.covered && !isPlaceholder(value) && !isCodeText(value) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
 		}

@@ -56,7 +56,7 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 		return dst
 	}
 	var columns [maxColumns]column
-	count, found := readHeader(text[head:tail], sign, &columns)
+	count, found := s.readHeader(text[head:tail], sign, &columns)
 	if !found || count < 2 {
 		return dst
 	}
@@ -103,7 +103,7 @@ func continues(text []byte, sign byte) bool {
 }
 
 // readHeader reads the names of columns. It returns their number, and whether there are credentials in a column.
-func readHeader(text []byte, sign byte, columns *[maxColumns]column) (count int, found bool) {
+func (s *scan) readHeader(text []byte, sign byte, columns *[maxColumns]column) (count int, found bool) {
 	for cell := range bytes.SplitSeq(text, []byte{sign}) {
 		name := bytes.Trim(cell, " \"'`*\r")
 		edge := sign == '|' && len(name) == 0
@@ -111,10 +111,10 @@ func readHeader(text []byte, sign byte, columns *[maxColumns]column) (count int,
 			return 0, false
 		}
 		switch {
-		case edge || ignoredName(bytes.ReplaceAll(name, []byte{' '}, []byte{'_'})):
-		case passwordName(name):
+		case edge || s.judge(isIgnoredName, bytes.ReplaceAll(name, []byte{' '}, []byte{'_'})):
+		case s.judge(isPasswordName, name):
 			columns[count], found = aPassword, true
-		case secretKey(name):
+		case s.judge(isSecretKey, name):
 			columns[count], found = aKey, true
 		}
 		count++
