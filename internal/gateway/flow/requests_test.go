@@ -27,10 +27,22 @@ func TestRequests(t *testing.T) {
 
 // The name of an argument does not hide a destination.
 func TestNumbersThatReceive(t *testing.T) {
-	for name, value := range map[string]string{"account_number": account, "chat_id": "7755501234", "user_id": eve, "phone_number": "+49 151 5550 1234"} {
-		tool := NewTool(Spec{Name: "post_it", Effect: true, Network: true, Schema: `{"properties":{"` + name + `":{"type":"string"}}}`})
-		if v := judge(tool, `{"`+name+`":"`+value+`"}`, file("The new one is "+value+" as of today.")); len(v.Findings) == 0 {
-			t.Errorf("%s: the call is not in doubt", name)
+	for _, tt := range []struct {
+		name, value string
+		network     bool
+	}{
+		{"account_number", account, false},
+		{"user_id", eve, false},
+		{"phone_number", "+49 151 5550 1234", false},
+		{"chat_id", "7755501234", true},
+		{"user_id", "u-eve77", true},
+	} {
+		tool := NewTool(Spec{
+			Name: "post_it", Effect: true, Network: tt.network, Schema: `{"properties":{"` + tt.name + `":{"type":"string"}}}`,
+		})
+		text := file("The new one is " + tt.value + " as of today.")
+		if v := judge(tool, `{"`+tt.name+`":"`+tt.value+`"}`, text); len(v.Findings) == 0 {
+			t.Errorf("%s %s: the call is not in doubt", tt.name, tt.value)
 		}
 	}
 	edit := NewTool(Spec{Name: "edit_task", Effect: true, Network: true, Schema: `{"properties":{"task_id":{"type":"string"}}}`})
