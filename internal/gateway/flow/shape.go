@@ -52,6 +52,7 @@ reference`) {
 func split(result []byte, opaque, list, authored bool) *splitter {
 	s := splitters.Get().(*splitter)
 	var content, structured, meta jsontext.Value
+	failed := false // a message about a failure contains no data of the user
 	rawjson.Members(result, func(name string, v jsontext.Value) {
 		switch {
 		case name == "content" && v[0] == '[':
@@ -60,11 +61,13 @@ func split(result []byte, opaque, list, authored bool) *splitter {
 			structured = v
 		case name == "_meta":
 			meta = v
+		case name == "isError":
+			failed = string(v) == "true"
 		default: // such as the questions in a result that asks for input
 			s.sentences(v, 0)
 		}
 	})
-	s.opaque, s.list, s.authored = opaque || distrusted(meta), list, authored
+	s.opaque, s.list, s.authored = opaque || failed || distrusted(meta), list, authored
 	if structured != nil {
 		s.structured(structured)
 	}
@@ -192,7 +195,7 @@ func (s *splitter) content(item []byte) {
 			s.document(text)
 		case name == "resource" && v[0] == '{':
 			s.resource(v)
-		case name == "data" && isText && !bytes.ContainsAny(text, " @"): // base64 contains neither
+		case name == "data" && isText && s.bytes(text):
 		case isText && name != "type" && name != "mimeType" && name != "data":
 			s.leaf(text, textNames[name])
 		default:
@@ -208,16 +211,23 @@ func (s *splitter) resource(resource []byte) {
 		switch {
 		case name == "text" && isText:
 			s.texts = append(s.texts, text)
-		case name == "blob" && isText:
-			if plain, err := base64.StdEncoding.AppendDecode(nil, text); err == nil && readable(plain) {
-				s.texts = append(s.texts, plain)
-			}
+		case name == "blob" && isText && s.bytes(text):
 		case name == "uri" && isText:
 			s.leaf(text, false)
 		default:
 			s.sentences(v, 0)
 		}
 	})
+}
+
+// bytes adds bytes in base64 form if they are a text. Most pictures and sounds are not. It returns false if the form is not
+// base64.
+func (s *splitter) bytes(encoded []byte) bool {
+	plain, err := base64.StdEncoding.AppendDecode(nil, encoded)
+	if err == nil && utf8.Valid(plain) {
+		s.texts = append(s.texts, plain)
+	}
+	return err == nil
 }
 
 // sentences adds the strings and names in a value that look like more than a name, a number or an id. Servers use
