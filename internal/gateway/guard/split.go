@@ -29,18 +29,19 @@ type piece struct {
 // that are split across other values. It returns an edit for each part of a secret.
 func (o *Output) findSplit(doc []byte, cut bool) ([]edit, error) {
 	if severalTexts(doc) {
-		if edits, err := o.findJoined(doc, func(member string) bool { return member == "text" }); err != nil || len(edits) > 0 {
+		if edits, err := o.findJoined(doc, "", func(member string) bool { return member == "text" }); err != nil || len(edits) > 0 {
 			return edits, err
 		}
 	}
 	if !cut {
 		return nil, nil
 	}
-	return o.findJoined(doc, func(string) bool { return true })
+	// The end of a line can be inside a token, but no token begins inside a word.
+	return o.findJoined(doc, "\n", func(string) bool { return true })
 }
 
-// findJoined finds secrets that are split across the values of certain members.
-func (o *Output) findJoined(doc []byte, take func(member string) bool) ([]edit, error) {
+// findJoined finds secrets that are split across the values of certain members, joined with a separator.
+func (o *Output) findJoined(doc []byte, separator string, take func(member string) bool) ([]edit, error) {
 	var joined []byte
 	var pieces []piece
 	var w walk
@@ -52,6 +53,9 @@ func (o *Output) findJoined(doc []byte, take func(member string) bool) ([]edit, 
 		p := piece{base: s.start + 1}
 		if v := new(view.View); v.JSON(text) {
 			text, p.escaped = v.Text, v
+		}
+		if len(joined) > 0 {
+			joined = append(joined, separator...)
 		}
 		add := func(from, to int) {
 			p.from, p.start = from, len(joined)

@@ -74,6 +74,20 @@ func TestSplitSecrets(t *testing.T) {
 	}
 }
 
+// A secret can be split over a text and a field, or over two fields, behind other values.
+func TestSplitOverTextAndFields(t *testing.T) {
+	o := output(t, guard.OutputRules{})
+	for _, doc := range []string{
+		`{"content":[{"type":"text","text":"` + pat[:20] + `"}],"structuredContent":{"a":"` + pat[20:] + `"}}`,
+		`{"structuredContent":{"id":"a7","a":"` + pat[:20] + `","b":"` + pat[20:] + `"}}`,
+	} {
+		out, found, refusal := o.Check(jsontext.Value(doc))
+		if refusal != nil || len(found) != 2 || strings.Contains(string(out), pat[:20]) || strings.Contains(string(out), pat[20:]) {
+			t.Errorf("the result is %s: %v", out, refusal)
+		}
+	}
+}
+
 // Adjacent texts without a secret are not changed.
 func TestTextsWithoutSeamsStay(t *testing.T) {
 	o := output(t, guard.OutputRules{})

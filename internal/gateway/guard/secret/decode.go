@@ -149,7 +149,7 @@ func (i *inflater) open(packed []byte, isGzip bool) (io.Reader, error) {
 
 // onlyText reduces data[from:] to the readable texts in it, unless data[from:] is already text.
 func onlyText(data []byte, from int) []byte {
-	if utf8.Valid(data[from:]) {
+	if utf8.Valid(data[from:]) && bytes.IndexByte(data[from:], 0) < 0 {
 		return data
 	}
 	out := data[:from]

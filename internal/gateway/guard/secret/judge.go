@@ -140,10 +140,12 @@ func isCode(text []byte, a assignment) bool {
 	if a.quoted {
 		return isCodeText(text[a.start:a.end])
 	}
-	if a.end < len(text) && (text[a.end] == '(' || text[a.end] == '[') || bytes.HasPrefix(text[a.end:], []byte(" + ")) {
+	value := text[a.start:a.end]
+	q := measure(value)
+	call := a.end < len(text) && (text[a.end] == '(' || text[a.end] == '[')
+	if call && (q.digits < 3 || q.wordy()) || bytes.HasPrefix(text[a.end:], []byte(" + ")) {
 		return true
 	}
-	value := text[a.start:a.end]
 	if isNumber(value) {
 		return true
 	}
@@ -154,7 +156,7 @@ func isCode(text []byte, a assignment) bool {
 		(len(words) == len(value) || a.start > 1 && text[a.start-2] == ':' && a.end < len(text) && text[a.end] == ';') {
 		return true
 	}
-	if isLongName(value) {
+	if isLongName(value) && q.wordy() {
 		return true
 	}
 	if bytes.IndexByte(value, '.') <= 0 {
@@ -164,7 +166,6 @@ func isCode(text []byte, a assignment) bool {
 		return true
 	}
 	// A chain of names, such as e.password or process.env.TOKEN2.
-	q := measure(value)
 	return isChain(value, false) &&
 		(q.wordy() || q.digits < 3 && len(value) < sample && (q.digits < 2 || 2*q.common >= q.pairs))
 }

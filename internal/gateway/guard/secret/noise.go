@@ -1,7 +1,7 @@
 package secret
 
-// A token can be interrupted: by the end of a line of a narrow column, by the marks of Markdown, or by the codes that
-// color a terminal. A format that begins with a distinctive literal is therefore also compared without such noise.
+// A token can be interrupted: by the end of a line of a narrow column, by the marks of Markdown, by a tag of HTML, or
+// by the codes that color a terminal. A format that begins with a distinctive literal is therefore also compared without such noise.
 
 // maxNoise is the maximum number of interruptions in a token. minLoud is the minimum length of a distinctive literal.
 const (
@@ -69,6 +69,12 @@ func skipNoise(text []byte, at int) int {
 			return at + 2
 		}
 		return at + 1
+	case '<': // a tag of HTML, such as <em>
+		for end := at + 1; end < len(text) && end-at < maxName; end++ {
+			if text[end] == '>' {
+				return end + 1
+			}
+		}
 	case '\r', '\n':
 		end := at
 		for end < len(text) && end-at < maxName && blanks[text[end]] {

@@ -65,7 +65,7 @@ type run struct {
 // The limits of a scan. maxKept is the maximum size of a buffer of matches that the next scan can use again.
 const (
 	maxKept    = 1 << 15
-	maxDepth   = 2
+	maxDepth   = 3
 	freeDecode = 4 << 10
 )
 

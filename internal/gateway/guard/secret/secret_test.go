@@ -76,6 +76,9 @@ func TestLayers(t *testing.T) {
 		"entity":               "&#103;" + token[1:],
 		"base64":               base64.StdEncoding.EncodeToString([]byte("x " + token)),
 		"base64 twice":         twice(twice(token)),
+		"base64 three times":   twice(twice(twice(token))),
+		"UTF-16 of base64":     base64.StdEncoding.EncodeToString([]byte(strings.Join(strings.Split(token, ""), "\x00") + "\x00")),
+		"tag":                  token[:12] + "<em>" + token[12:20] + "</em>" + token[20:],
 		"wrapped base64":       wrap(base64.StdEncoding.EncodeToString([]byte("some text before it "+token+" and some after it")), 20),
 		"base64 in a line":     "the key\n" + base64.StdEncoding.EncodeToString([]byte("x "+token)) + "\nof the house",
 		"gzip":                 base64.StdEncoding.EncodeToString(zip("some text before it " + token)),
@@ -201,7 +204,7 @@ func TestNames(t *testing.T) {
 	const hexKey = "9f8e7d6c5b4a" + "39281706f5e4d3c2b1a0"
 	for _, text := range []string{
 		`{"password": "` + pass + `"}`, `{"pwd":"` + pass + `"}`, `{"passphrase": "` + pass + `"}`, "mysql --password " + pass,
-		"tool --password=" + pass, "Server=db;Password=" + pass, "Server=db;Pwd=" + pass + ";", "DB_PASS=" + pass,
+		"tool --password=" + pass, "Server=db;Password=" + pass, "password=fpemecwjmc3lYP1U" + "BofVedJm;", "api_key=" + strong + "(x)", "Server=db;Pwd=" + pass + ";", "DB_PASS=" + pass,
 		"password: " + pass, "<password>" + pass + "</password>", `<add key="Password" value="` + pass + `"/>`,
 		`{"name": "DB_PASSWORD", "value": "` + pass + `"}`, "- name: API_TOKEN\n  value: " + strong,
 		"<key>ApiToken</key><string>" + strong + "</string>", `System.setProperty("API_TOKEN", "` + strong + `")`,

@@ -233,10 +233,10 @@ func compressed(b []byte) bool {
 	return b[0] == 0x1f && b[1] == 0x8b || b[0] == 0x78 && (int(b[0])<<8|int(b[1]))%31 == 0
 }
 
-// readable reports whether b is ASCII text.
+// readable reports whether b is ASCII text. In UTF-16, zeros are between the letters.
 func readable(b []byte) bool {
 	for _, c := range b {
-		if c < ' ' && c != '\n' && c != '\r' && c != '\t' || c > '~' {
+		if c < ' ' && c != 0 && c != '\n' && c != '\r' && c != '\t' || c > '~' {
 			return false
 		}
 	}
