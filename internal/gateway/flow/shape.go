@@ -268,9 +268,20 @@ const minAccount = 8
 // maxAlone is the number of characters from which a value in a script without spaces may be a sentence.
 const maxAlone = 12
 
-// paragraph matches an empty line before a line at the margin. Programs do not write YAML with such lines, but the text of
-// a mail after its head can look like YAML.
-var paragraph = regexp.MustCompile(`\n[ \t\r]*\n[^\s-]`)
+// hasParagraph reports whether an empty line comes before a line at the margin. Programs do not write YAML with such lines,
+// but the text of a mail after its head can look like YAML.
+func hasParagraph(text []byte) bool {
+	for {
+		at := bytes.IndexByte(text, '\n')
+		if at < 0 {
+			return false
+		}
+		line := bytes.TrimLeft(text[at+1:], " \t\r")
+		if text = text[at+1:]; len(line) > 1 && line[0] == '\n' && bytes.IndexByte([]byte(" \t\r\n-"), line[1]) < 0 {
+			return true
+		}
+	}
+}
 
 // startsYAML matches the first line of a mapping or of a list of mappings.
 var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|$)`)
@@ -285,7 +296,7 @@ func (s *splitter) document(text []byte) {
 		s.json(trimmed, false, 0)
 	case s.authored:
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
-	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !paragraph.Match(trimmed):
+	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !hasParagraph(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
 			if !s.members(trimmed, s.list) {

@@ -39,7 +39,7 @@ func init() {
 		{"P425", "internal/gateway/flow/forms.go", `d.backwards, d.pieces, d.halves, d.shifted, d.encoded`, `d.backwards, d.pieces`, "./internal/gateway/flow", "TestForms"},
 		{"P425", "internal/gateway/flow/text.go", `		base32.StdEncoding.WithPadding(base32.NoPadding).AppendDecode,`, `		base32.HexEncoding.AppendDecode,`, "./internal/gateway/flow", "TestForms"},
 		{"P426", "internal/gateway/flow/shape.go", `	case s.authored:`, `	case false:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
-		{"P426", "internal/gateway/flow/shape.go", ` && !paragraph.Match(trimmed):`, `:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
+		{"P426", "internal/gateway/flow/shape.go", ` && !hasParagraph(trimmed):`, `:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
 		{"P426", "internal/gateway/flow/lines.go", `m != nil && (first || names[string(m[1])]):`, `m != nil:`, "./internal/gateway/flow", "TestLinesOfAnAuthor"},
 		{"P427", "internal/gateway/flow/roles.go", ` && !t.sends() {`, ` {`, "./internal/gateway/flow", "TestPost"},
 		{"P428", "internal/gateway/flow/decide.go", `return duties[string(b.token(i-1))]`, `return false`, "./internal/gateway/flow", "TestRequests"},
