@@ -155,7 +155,7 @@ var removals = []removal{
 		return message
 	}
 `, "./internal/gateway/policy", "TestReasonsHoldNoArguments"},
-	{"P81", "internal/supply/importer/bundle.go", `|| !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:`, `|| path.Clean(name) == "":`, "./internal/supply/importer", "TestHostileBundles"},
+	{"P81", "internal/supply/importer/bundle.go", `!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:`, `path.Clean(name) == "":`, "./internal/supply/importer", "TestHostileBundles"},
 	{"P81", "internal/supply/importer/scrub.go", `func harmless(value string) bool { return plainValue.MatchString(value) }`, `func harmless(value string) bool { return plainValue.MatchString(value) || value != "" }`, "./internal/supply/importer", "TestImports"},
 	{"P82", "internal/serve/daemon/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve/daemon", "TestUIOutside"},
 	{"P82", "internal/serve/daemon/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve/daemon", "TestUIPages"},
