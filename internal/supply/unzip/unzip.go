@@ -131,7 +131,7 @@ func (n Names) Claim(name string) bool {
 	if _, taken := n[folded]; taken {
 		return false
 	}
-	for dir := path.Dir(folded); dir != "."; dir = path.Dir(dir) {
+	for dir := path.Dir(folded); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		if n[dir] {
 			return false
 		}

@@ -188,3 +188,10 @@ func TestOpenReader(t *testing.T) {
 		}
 	}
 }
+
+// Claim ends for a path that does not end at the folder of the archive.
+func TestClaimAbsolutePath(t *testing.T) {
+	if names := (Names{}); !names.Claim("/a/b") || names.Claim("/A/b") {
+		t.Errorf("the claimed names are %v", names)
+	}
+}
