@@ -6,7 +6,8 @@
 // authorization server (RFC 9728, RFC 8414), obtains a client id from it, and sends a person to its page. The page
 // sends the browser back with a code, and ambit exchanges the code for tokens. Only a [Session] with a [Browser] does
 // this. Every other session refuses the call and names the command that signs in, because an agent must not be able to
-// open pages on a person's screen.
+// open pages on a person's screen. A caller of a daemon signs in in two steps: [Keeper.Begin] returns the address of the
+// page, and [Keeper.Complete] takes the page's answer.
 //
 // The package uses golang.org/x/oauth2 and the oauthex package of the MCP SDK. It does not use the SDK's
 // AuthorizationCodeHandler, which keeps tokens and clients only in memory, registers a new client each time, and falls
@@ -25,9 +26,13 @@
 //
 // # Whom a token belongs to
 //
-// A sign-in is stored in the vault under the agent's name, the server and the principal, together with the agent's id,
-// the server's host, the resource and the issuer. It is used only if all of them match. An authorization server's
-// client id and refresh token are sent only to that authorization server.
+// A sign-in is stored under the agent's name, the server and the principal, together with the agent's id, the server's
+// host, the resource and the issuer. It is used only if all of them match. An authorization server's client id and
+// refresh token are sent only to that authorization server.
+//
+// The vault of a home keeps the sign-ins of its owner. The store of a daemon keeps those of the daemon's callers, so that
+// all replicas use the same ones. A caller's call never uses the owner's sign-in, unless the settings of the host say
+// so. Only the browser session or key that began a sign-in can complete it.
 package signin
 
 import (
@@ -83,7 +88,7 @@ const Stage = "act"
 // refuse returns a refusal whose hint is the command that signs in.
 func (t *Target) refuse(format string, args ...any) *call.Refusal {
 	r := call.Refuse(Stage, call.CredentialMissing, format, args...)
-	r.Hint = "to sign in, run: " + t.command("")
+	r.Hint = "to sign in, run: " + t.Command()
 	return r
 }
 
@@ -107,7 +112,7 @@ type Grant struct {
 	Renewable bool      `json:"renewable"`
 }
 
-// grant is a sign-in as it is stored in the vault.
+// grant is a sign-in as it is stored.
 type grant struct {
 	// ID is different for each sign-in of a person. It stays the same when the tokens are renewed.
 	ID        string   `json:"id,omitempty"`
