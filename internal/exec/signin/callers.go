@@ -59,14 +59,15 @@ func (k *Keeper) ByCaller(endpoint string) (bool, error) {
 	return u.Identity != ownerIdentity && u.Grant == "", err
 }
 
-// nobody is the principal of requests that use no sign-in. No principal has this name.
-const nobody = ""
+// noPrincipal takes the place of a principal in a request without a token, and in the row that stores the client that
+// ambit registered for all callers.
+const noPrincipal = ""
 
 // key returns the id of a sign-in. Earlier versions stored sign-ins without an id.
 func (g *grant) key() string { return cmp.Or(g.ID, "unnamed") }
 
 // Anonymous returns a session whose requests contain no token.
-func (k *Keeper) Anonymous(t Target) *Session { return k.Session(k.For(t, nobody), nil) }
+func (k *Keeper) Anonymous(t Target) *Session { return k.Session(k.For(t, noPrincipal), nil) }
 
 // CallerSession returns a session that uses only the present sign-in of a principal, and the id of this sign-in. The id
 // is "" if the principal is not signed in.
@@ -86,7 +87,7 @@ func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 // Missing returns the refusal for a principal who is not signed in.
 func (t *Target) Missing() *call.Refusal {
 	// The command is part of the message, because lists of agents show no hints.
-	return t.refuse("server %s needs a sign-in (%s)", t.Server, t.command(""))
+	return t.refuse("server %s needs a sign-in (%s)", t.Server, t.Command())
 }
 
 // Begun is a sign-in that waits for the answer of the authorization server's page.
@@ -106,10 +107,10 @@ type waiting struct {
 	Visit   *visit `json:"visit"`
 }
 
-// fixed is the address of a page of the daemon.
-type fixed string
+// fixedRedirect is a [redirector] whose address does not depend on a free port.
+type fixedRedirect string
 
-func (f fixed) Redirect(context.Context, int) (string, error) { return string(f), nil }
+func (f fixedRedirect) Redirect(context.Context, int) (string, error) { return string(f), nil }
 
 // Begin begins a sign-in of the target's principal and returns the page to open in a browser. The page sends the
 // browser to the address redirect. The session names the browser session or the key of the principal. Only this session
@@ -127,7 +128,7 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 			"identity or grant from [upstream.\"HOST\"] in config.toml"
 		return Begun{}, r
 	}
-	place, err := k.mayBegin(ctx, t.Principal)
+	place, err := k.reservePlace(ctx, t.Principal)
 	if err != nil {
 		return Begun{}, err
 	}
@@ -138,15 +139,13 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 	if err != nil {
 		return Begun{}, t.unusable(err)
 	}
-	v, page, err := k.begin(ctx, fixed(redirect), &t, k.challenges(ctx, t.Endpoint), old, more)
+	v, page, err := k.begin(ctx, fixedRedirect(redirect), &t, k.challenges(ctx, t.Endpoint), old, more)
 	if err != nil {
 		return Begun{}, t.failed(err)
 	}
 	if v.Client.Registered && v.Client != old.Client {
-		all := t
-		all.Principal = nobody
 		g := &grant{Resource: v.Resource, Issuer: v.Issuer, Client: v.Client, TokenURL: v.TokenURL}
-		if err := k.save(&all, g, ""); err != nil {
+		if err := k.save(t.forAllCallers(), g, ""); err != nil {
 			return Begun{}, t.unusable(err)
 		}
 	}
@@ -157,12 +156,16 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 	return Begun{page, v.State, until}, nil
 }
 
+// forAllCallers returns the target under which the client for all callers is stored.
+func (t Target) forAllCallers() *Target {
+	t.Principal = noPrincipal
+	return &t
+}
+
 // withClientOfAll returns a copy of a sign-in with the client that ambit registered for all callers. The client is
 // used again if its authorization server and its redirect address are still the same.
 func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
-	all := *t
-	all.Principal = nobody
-	shared, err := k.load(&all)
+	shared, err := k.load(t.forAllCallers())
 	if err != nil || shared.Issuer == "" || old.Issuer != "" && old.Issuer != shared.Issuer {
 		return old, err
 	}
@@ -231,11 +234,11 @@ func stateID(state string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// mayBegin reserves the place of a sign-in and returns its id. It returns an error if the principal has begun too many
+// reservePlace reserves the place of a sign-in and returns its id. It returns an error if the principal has begun too many
 // sign-ins without completing them. Failed sign-ins keep their places until their time is over, because each of them may
 // have registered a client.
-func (k *Keeper) mayBegin(ctx context.Context, principal string) (place string, err error) {
-	var waiting int64
+func (k *Keeper) reservePlace(ctx context.Context, principal string) (place string, err error) {
+	var begun int64
 	full := false
 	place = rand.Text()
 	err = k.shared.db.Write(ctx, func(tx state.Tx) error {
@@ -244,8 +247,8 @@ func (k *Keeper) mayBegin(ctx context.Context, principal string) (place string, 
 			return err
 		}
 		err := tx.Query(`SELECT COUNT(*) FROM signins_begun WHERE principal = $1`, []any{principal},
-			func(r state.Row) error { return r.Scan(&waiting) })
-		if full = waiting >= maxBegun; err != nil || full {
+			func(r state.Row) error { return r.Scan(&begun) })
+		if full = begun >= maxBegun; err != nil || full {
 			return err
 		}
 		_, err = tx.Exec(`INSERT INTO signins_begun (id, principal, until, sealed) VALUES ($1, $2, $3, $4)`,
@@ -254,7 +257,7 @@ func (k *Keeper) mayBegin(ctx context.Context, principal string) (place string, 
 	})
 	if err == nil && full {
 		r := call.Refuse(Stage, call.RateLimited, "%s has begun %d sign-ins without completing them",
-			diag.Quote(principal), waiting).Again()
+			diag.Quote(principal), begun).Again()
 		r.Hint = fmt.Sprintf("complete one of them, or try again in %v", visitTime)
 		return "", r
 	}

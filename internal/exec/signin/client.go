@@ -169,7 +169,7 @@ func (k *Keeper) register(
 		ResponseTypes: []string{"code"}, TokenEndpointAuthMethod: wantedMethod(p.TokenEndpointAuthMethodsSupported),
 	}, k.client)
 	if err != nil {
-		return client{}, fmt.Errorf("the authorization server %s did not register ambit: %w", diag.Quote(p.Issuer), tidy(err))
+		return client{}, fmt.Errorf("the authorization server %s did not register ambit: %w", diag.Quote(p.Issuer), codeOnly(err))
 	}
 	c.ID, c.Secret, c.Registered = answer.ClientID, answer.ClientSecret, true
 	c.Method = answer.TokenEndpointAuthMethod
@@ -189,12 +189,12 @@ func applicationType(redirect string) string {
 	return "native"
 }
 
-// tidy removes text that an authorization server wrote from an error, and keeps only the code of the error.
-func tidy(err error) error {
+// codeOnly removes text that an authorization server wrote from an error, and keeps only the code of the error.
+func codeOnly(err error) error {
 	if r, ok := asOAuthError(err); ok {
 		return r
 	}
-	return plain(err)
+	return withoutURL(err)
 }
 
 // wantedMethod returns the authentication method to register for. ambit runs on people's machines, where a client

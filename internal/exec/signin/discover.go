@@ -209,7 +209,7 @@ func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedR
 	req.Header.Set("Accept", "application/json")
 	resp, err := k.client.Do(req)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -221,7 +221,7 @@ func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedR
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	meta := &oauthex.ProtectedResourceMetadata{}
 	if err := json.Unmarshal(text, meta); err != nil {
@@ -230,8 +230,8 @@ func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedR
 	return meta, nil
 }
 
-// plain removes net/http's wrapper from an error, because the wrapper repeats the whole URL.
-func plain(err error) error {
+// withoutURL removes net/http's wrapper from an error, because the wrapper repeats the whole URL.
+func withoutURL(err error) error {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r
 	}

@@ -26,7 +26,7 @@ import (
 // stolen token is useless without it.
 const (
 	typeDPoP = "DPoP" // the type of the token, the scheme, and the header with the proof
-	// nonceWanted is the error of a server that wants its nonce in the proof.
+	// nonceWanted is the error of a server that requires its nonce in the proof.
 	nonceWanted = "use_dpop_nonce"
 	// maxNonce is the maximum length of a server's nonce.
 	maxNonce = 1 << 10
@@ -143,15 +143,16 @@ func (s *Session) Prove(req *http.Request) error {
 	if err == nil && g.Key == nil {
 		err = errors.New("it was removed while the request was prepared")
 	}
-	if err == nil {
-		var proof string
-		nonce, _ := s.nonce.Load().(string)
-		if proof, err = prove(g.Key, req.Method, req.URL, token, nonce); err == nil {
-			req.Header.Set(typeDPoP, proof)
-			return nil
-		}
+	if err != nil {
+		return s.target.unusable(err)
 	}
-	return s.target.unusable(err)
+	nonce, _ := s.nonce.Load().(string)
+	proof, err := prove(g.Key, req.Method, req.URL, token, nonce)
+	if err != nil {
+		return s.target.unusable(err)
+	}
+	req.Header.Set(typeDPoP, proof)
+	return nil
 }
 
 // announcedProofs notes which algorithms for proofs the metadata of an authorization server announces. The SDK's type

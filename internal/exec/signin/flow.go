@@ -135,7 +135,7 @@ func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*gran
 	token, err := v.config().Exchange(k.withClient(ctx, key), code,
 		oauth2.VerifierOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource))
 	if err != nil {
-		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(v.Issuer), tidy(err))
+		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(v.Issuer), codeOnly(err))
 	}
 	g := &grant{
 		ID: rand.Text(), Principal: v.Target.Principal, Resource: v.Resource, Issuer: v.Issuer, Client: v.Client,

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Keeper stores sign-ins in the vault, and renews and revokes their tokens.
+// Keeper stores sign-ins, and renews and revokes their tokens.
 type Keeper struct {
 	home      home.Home
 	vault     credential.Vault
@@ -117,7 +117,7 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 		g.Access, g.Refresh = "", ""
 		return g, k.save(t, g, claim)
 	case err != nil:
-		return nil, fmt.Errorf("the token cannot be renewed: %w", tidy(err))
+		return nil, fmt.Errorf("the token cannot be renewed: %w", codeOnly(err))
 	}
 	if err := g.accept(token); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (t *Target) unusable(err error) *call.Refusal {
 		return r
 	}
 	r := call.Refuse(Stage, call.ServerUnavailable, "the sign-in for server %s cannot be used: %v", t.Server, err).Again()
-	r.Hint = "try again later; if the problem remains, sign in again: " + t.command("")
+	r.Hint = "try again later; if the problem remains, sign in again: " + t.Command()
 	return r
 }
 
@@ -224,7 +224,7 @@ func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
 }
 
 // SignOut removes a sign-in and revokes its tokens. The first result reports whether there was a sign-in. The error
-// is the reason why the tokens could not be revoked. They are removed from the vault in any case.
+// is the reason why the tokens could not be revoked. They are no longer stored in any case.
 func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error) {
 	_, unlock, err := k.lock(ctx, t)
 	if err != nil {
@@ -274,7 +274,7 @@ func (k *Keeper) revoke(ctx context.Context, g *grant) error {
 		}
 		resp, err := k.client.Do(req)
 		if err != nil {
-			return plain(err)
+			return withoutURL(err)
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {

@@ -21,7 +21,6 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
-	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -76,10 +75,7 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 	}
 	config := clientcredentials.Config{
 		ClientID: c.ID, ClientSecret: c.Secret, TokenURL: p.TokenEndpoint, Scopes: scopes, EndpointParams: form,
-		AuthStyle: oauth2.AuthStyleInParams,
-	}
-	if c.Method == methodBasic {
-		config.AuthStyle = oauth2.AuthStyleInHeader
+		AuthStyle: c.config(p.TokenEndpoint).Endpoint.AuthStyle,
 	}
 	key, err := newProofKey(p.proofs)
 	if err != nil {
@@ -87,10 +83,10 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 	}
 	token, err := config.Token(k.withClient(ctx, key))
 	if err != nil {
-		return nil, fmt.Errorf("the authorization server %s gave no token: %w", diag.Quote(p.Issuer), tidy(err))
+		return nil, fmt.Errorf("the authorization server %s gave no token: %w", diag.Quote(p.Issuer), codeOnly(err))
 	}
-	c.Secret = "" // the settings contain this scope
-	token.RefreshToken = ""
+	c.Secret = ""           // the settings contain it
+	token.RefreshToken = "" // a new token is requested in the same way
 	g := &grant{
 		Principal: t.Principal, Resource: p.resource, Issuer: p.Issuer, Client: c,
 		TokenURL: p.TokenEndpoint, RevokeURL: p.RevocationEndpoint, Scopes: scopes, Key: key,
@@ -113,7 +109,7 @@ func (k *Keeper) assertion(ctx context.Context, p *provider, u Upstream, scopes 
 		SubjectToken: text, SubjectTokenType: oauthex.TokenTypeIDToken,
 	}, &oauthex.ClientCredentials{ClientID: u.IDPClientID}, k.client)
 	if err != nil {
-		return "", fmt.Errorf("the identity provider did not exchange the ID token: %w", tidy(err))
+		return "", fmt.Errorf("the identity provider did not exchange the ID token: %w", codeOnly(err))
 	}
 	return token.AccessToken, nil
 }

@@ -31,9 +31,9 @@ type Session struct {
 
 	nonce atomic.Value // the nonce that the server requires in proofs (DPoP)
 
-	// plain is the bound token that the server refused because it does not know the scheme DPoP. From then on, the session
-	// sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section 7.2).
-	plain atomic.Pointer[string]
+	// asBearer is the bound token that the server refused because it does not know the scheme DPoP. From then on, the
+	// session sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section 7.2).
+	asBearer atomic.Pointer[string]
 
 	// refused is the token of the last request that was refused for lack of a valid sign-in. It points to "" if the
 	// request had no token.
@@ -64,7 +64,7 @@ func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
 		return "", s.target.ended()
 	case err != nil || g.Access == "":
 		return "", err
-	case g.Key != nil && s.plain.Load() == nil:
+	case g.Key != nil && s.asBearer.Load() == nil:
 		h.Set("Authorization", typeDPoP+" "+g.Access)
 	default:
 		h.Set("Authorization", "Bearer "+g.Access)
@@ -94,12 +94,12 @@ func (s *Session) Refused(
 			return try < maxNonceTries, nil
 		}
 		if !slices.ContainsFunc(challenges, isDPoP) {
-			s.plain.Store(&sent)
+			s.asBearer.Store(&sent)
 			return true, nil
 		}
 		try = max(0, try-1) // the first try may have lacked only the nonce
 	}
-	if plain := s.plain.Load(); plain != nil && *plain == sent {
+	if token := s.asBearer.Load(); token != nil && *token == sent {
 		try = max(0, try-1) // the first try had the wrong scheme
 	}
 	if resp.StatusCode == http.StatusForbidden {
@@ -178,7 +178,7 @@ func (s *Session) obtain(
 // since.
 func (s *Session) Missing() bool {
 	sent := s.refused.Load()
-	if sent == nil || s.target.Principal == nobody {
+	if sent == nil || s.target.Principal == noPrincipal {
 		return sent != nil
 	}
 	g, err := s.keeper.load(&s.target)
