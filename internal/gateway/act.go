@@ -102,7 +102,7 @@ func (g *Gateway) timeout(p *inflight) time.Duration {
 // call pass the guardrails and count as text of the server.
 func (g *Gateway) guarded(ctx context.Context, p *inflight) *call.Call {
 	copied := *p.Call
-	notify, client := g.hear(p)
+	notify, client := g.observeMessages(p)
 	copied.OnNotify, copied.Client = g.guards.guardNotify(ctx, notify, p.noteIn), g.guards.client(ctx, client, p.noteIn)
 	return &copied
 }

@@ -26,8 +26,8 @@ const (
 	readSlack = 10 * time.Minute
 	// maxFlowTools is the maximum number of tools whose properties are kept in memory.
 	maxFlowTools = 4096
-	maxLabel     = 60
-	maxOrigin    = 80
+	maxLabel     = 60 // the maximum length of the name of a page or file, in characters
+	maxFlowValue = 80 // the maximum length of a value in a message, in characters
 )
 
 // Flow traces the values of calls back to the results that they come from (package flow). All gateways of a process share
@@ -57,14 +57,19 @@ func (f *Flow) tool(t *agent.Tool) *flow.Tool {
 		if len(f.tools) >= maxFlowTools {
 			clear(f.tools) // servers have announced their tools many times
 		}
-		made = flow.NewTool(flow.Spec{
-			Name: t.Name, Description: t.Description, Schema: t.InputSchema,
-			Effect: t.SideEffect != agent.Read, Network: t.SideEffect.Rank() > agent.Write.Rank(),
-			Destructive: t.Annotations.Destructive != nil && *t.Annotations.Destructive && t.SideEffect != agent.Read,
-		})
+		made = flowTool(t)
 		f.tools[t] = made
 	}
 	return made
+}
+
+// flowTool returns the properties of a tool that package flow needs.
+func flowTool(t *agent.Tool) *flow.Tool {
+	return flow.NewTool(flow.Spec{
+		Name: t.Name, Description: t.Description, Schema: t.InputSchema,
+		Effect: t.SideEffect != agent.Read, Network: t.SideEffect.Rank() > agent.Write.Rank(),
+		Destructive: t.Annotations.Destructive != nil && *t.Annotations.Destructive && t.SideEffect != agent.Read,
+	})
 }
 
 // session returns what the caller of a request has read and what its session trusts.
@@ -182,7 +187,7 @@ func (g *Gateway) whyFlow(p *inflight) *call.Reason {
 
 // FlowMatters reports whether the origin of arguments can stop a call to the tool, or make it wait for a person.
 func (g *Gateway) FlowMatters(t *agent.Tool) bool {
-	return g.flowMode(t) != guard.FlowOff && NewFlow().tool(t).Decides()
+	return g.flowMode(t) != guard.FlowOff && flowTool(t).Decides()
 }
 
 // ReadUntil returns until when text that was read counts for a principal. The time is zero if no text counts.
@@ -190,17 +195,20 @@ func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.T
 	if g.store == nil {
 		return until, nil
 	}
+	return g.lastRead(ctx, principal, "", time.Now())
+}
+
+// lastRead returns when the last row of a principal in the table flow_reads ends. It ignores the rows of one process.
+// The time is zero if no row counts now.
+func (g *Gateway) lastRead(ctx context.Context, principal, except string, now time.Time) (until time.Time, err error) {
+	var last int64
 	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
-		return tx.Query(`SELECT until FROM flow_reads WHERE principal = $1 AND until > $2`,
-			[]any{principal, time.Now().UnixMicro()}, func(row state.Row) error {
-				var at int64
-				err := row.Scan(&at)
-				if end := time.UnixMicro(at); end.After(until) {
-					until = end
-				}
-				return err
-			})
+		return tx.Query(`SELECT CAST(COALESCE(MAX(until), 0) AS BIGINT) FROM flow_reads WHERE principal = $1 AND owner <> $2`,
+			[]any{principal, except}, func(row state.Row) error { return row.Scan(&last) })
 	})
+	if end := time.UnixMicro(last); err == nil && end.After(now) {
+		until = end
+	}
 	return until, err
 }
 
@@ -224,7 +232,7 @@ func originLines(v *flow.Verdict) (lines []string) {
 	for _, f := range v.Findings {
 		line := "this call"
 		if f.Argument != "" {
-			line = fmt.Sprintf("%s: %s", strings.TrimPrefix(f.Argument, "/"), diag.Quote(diag.Cut(f.Value, maxOrigin)))
+			line = fmt.Sprintf("%s: %s", strings.TrimPrefix(f.Argument, "/"), diag.Quote(diag.Cut(f.Value, maxFlowValue)))
 		}
 		place := f.Source.Tool + ", " + f.Source.Time.Local().Format("15:04")
 		if f.Source.Label != "" {
@@ -299,14 +307,10 @@ ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal,
 
 // readElsewhere makes the memory of a principal strict if another process has read text for the principal.
 func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.Time) error {
-	var until int64
-	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
-		return tx.Query(`SELECT CAST(COALESCE(MAX(until), 0) AS BIGINT) FROM flow_reads WHERE principal = $1 AND owner <> $2`,
-			[]any{principal, g.store.DB.Owner()}, func(row state.Row) error { return row.Scan(&until) })
-	})
-	if end := time.UnixMicro(until); err == nil && end.After(now) {
+	until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), now)
+	if !until.IsZero() {
 		memories := g.options.Flow.memories
-		memories.Of(principal, now).Forget(end.Add(-memories.Window()))
+		memories.Of(principal, now).Forget(until.Add(-memories.Window()))
 	}
 	return err
 }
@@ -334,23 +338,24 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	}
 }
 
-// hear adds the messages that a server sends during a call to the memory of the principal, before the client gets them.
+// observeMessages adds the messages that a server sends during a call to the memory of the principal, before the client
+// gets them.
 // The agent can read such a message and make another call while this call still runs.
-func (g *Gateway) hear(p *inflight) (notify func(string, jsontext.Value), client *call.Client) {
+func (g *Gateway) observeMessages(p *inflight) (notify func(string, jsontext.Value), client *call.Client) {
 	if !g.traceable(p.tool) {
 		return p.OnNotify, p.Client
 	}
-	read := reader(func(params jsontext.Value) error {
+	o := observer(func(params jsontext.Value) error {
 		now := time.Now()
 		g.session(p.Principal, p.Client, now).Read(params, flow.Source{Call: p.ID, Tool: p.tool.Name, Time: now})
 		return nil
 	})
-	return read.notify(p.OnNotify), read.client(p.Client)
+	return o.notify(p.OnNotify), o.client(p.Client)
 }
 
-// overhear is like hear, but for messages that belong to no call. No earlier stage has recorded that the principal reads
-// text. If this fails, the client does not get the message.
-func (g *Gateway) overhear(principal string, c *call.Client, src flow.Source) reader {
+// observeUnrequested is like observeMessages, but for messages that belong to no call. No earlier stage has recorded that
+// the principal reads text. If the store cannot record it, the client does not get the message.
+func (g *Gateway) observeUnrequested(principal string, c *call.Client, src flow.Source) observer {
 	return func(params jsontext.Value) error {
 		if g.options.Flow == nil || principal == "" {
 			return nil
@@ -365,41 +370,41 @@ func (g *Gateway) overhear(principal string, c *call.Client, src flow.Source) re
 	}
 }
 
-// reader adds a server's message to the memory of a principal.
-type reader func(params jsontext.Value) error
+// observer adds a server's message to the memory of a principal.
+type observer func(params jsontext.Value) error
 
-func (r reader) notify(next func(string, jsontext.Value)) func(string, jsontext.Value) {
+func (o observer) notify(next func(string, jsontext.Value)) func(string, jsontext.Value) {
 	if next == nil {
 		return nil
 	}
 	return func(method string, params jsontext.Value) {
 		silent := len(params) <= len("{}") || method == "notifications/progress" && rawjson.Lookup(params, "message") == nil
-		if silent || r(params) == nil {
+		if silent || o(params) == nil {
 			next(method, params)
 		}
 	}
 }
 
-func (r reader) client(c *call.Client) *call.Client {
+func (o observer) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil
 	}
-	heard := *c
-	heard.Notify = r.notify(c.Notify)
-	if heard.Asker != nil {
-		heard.Asker = heardAsker{r, heard.Asker}
+	observed := *c
+	observed.Notify = o.notify(c.Notify)
+	if observed.Asker != nil {
+		observed.Asker = observedAsker{o, observed.Asker}
 	}
-	return &heard
+	return &observed
 }
 
-// heardAsker adds a server's requests to the client to the memory.
-type heardAsker struct {
-	read reader
+// observedAsker adds a server's requests to the client to the memory.
+type observedAsker struct {
+	observe observer
 	call.Asker
 }
 
-func (a heardAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
-	if err := a.read(params); err != nil {
+func (a observedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+	if err := a.observe(params); err != nil {
 		return nil, err
 	}
 	return a.Asker.Ask(ctx, method, params)

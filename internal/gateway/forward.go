@@ -120,9 +120,9 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight)
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	copied := *f
-	heard := g.overhear(f.Principal, f.Client, flow.Source{Call: f.ID, Tool: f.Server + ":" + f.Method})
-	copied.OnNotify = g.guards.guardNotify(ctx, heard.notify(f.OnNotify), found.noteIn)
-	copied.Client = g.guards.client(ctx, heard.client(f.Client), found.noteIn)
+	observer := g.observeUnrequested(f.Principal, f.Client, flow.Source{Call: f.ID, Tool: f.Server + ":" + f.Method})
+	copied.OnNotify = g.guards.guardNotify(ctx, observer.notify(f.OnNotify), found.noteIn)
+	copied.Client = g.guards.client(ctx, observer.client(f.Client), found.noteIn)
 	copied.Again = g.again(ctx, f)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {

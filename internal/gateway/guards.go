@@ -326,7 +326,7 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 // principal has read.
 func (g *Gateway) Guard(c *call.Client) *call.Client {
 	if c != nil {
-		c = g.overhear(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)
+		c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)
 	}
 	return g.guards.client(context.Background(), c, discardIn)
 }
