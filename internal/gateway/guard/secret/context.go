@@ -72,7 +72,7 @@ type context struct {
 	kind   int // the last line "kind: Secret" of a Kubernetes manifest
 	data   int // the last line "data:"
 	// flag is the option of the last command whose value is a password, and command the end of this command's name.
-	flag    string
+	flag    option
 	command int
 	table   int // the end of the last table with a column of credentials
 	comment int // the end of the last comment in the manifest of a Kubernetes secret
@@ -86,6 +86,8 @@ var (
 	closers   = bytesOf(" \t\"'`])\\")
 	operators = bytesOf("=:>|?,")
 	quotes    = bytesOf("\"'`")
+	padding   = bytesOf("=") // at the end of base64
+	spaces    = bytesOf(" ")
 	blanks    = bytesOf(" \t\r\n")
 	openers   = bytesOf(" \t\r\n([")
 
@@ -127,100 +129,24 @@ const maxName = 48
 
 // assignmentAt reads an assignment whose name contains text[start:end]. It returns false if there is no value.
 func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool) {
-	at := s.runEnd(text, className, end, len(text))
+	nameEnd := s.runEnd(text, className, end, len(text))
 	s.effort += 6
-	if at-end > maxName || s.context.bare == at+1 {
+	if nameEnd-end > maxName || s.context.bare == nameEnd+1 {
 		return a, false
 	}
-	nameEnd, from := at, at
-	s.context.bare = at + 1
-	for at < len(text) && at-from < 3 && closers[text[at]] {
-		at++
-	}
-	for at > nameEnd && at < len(text) && at-from < 24 && text[at-1] == ' ' && text[at] == ' ' { // a column of a table
-		at++
-	}
-	if at == len(text) {
-		return a, false
-	}
-	switch {
-	case valueMember(text, nameEnd, &at):
-	case text[at] == ',' && !isArgument(text, start), at == nameEnd && isPadding(text[at:]):
-		return a, false
-	case isOperator(text[at:]):
-		at = s.afterOperator(text, at)
-	case at > from && blanks[text[at-1]] && declared(text, &at):
-		at = s.afterOperator(text, at)
-	case at > from && blanks[text[at-1]]:
-		a.spaced = true
-	case at > from+1 && quotes[text[at-1]] && blanks[text[at-2]]:
-		at--
-		a.spaced = true
-	case text[at] == '/' && at == nameEnd && start > 0 && text[start-1] == '/':
-		at++
-		a.spaced = true
-	case text[at] == '(' && at+1 < len(text) && quotes[text[at+1]] && isSetter(text, start, nameEnd):
-		at++
-	default:
-		return a, false
-	}
+	s.context.bare = nameEnd + 1
+	at, spaced := valueStart(text, start, nameEnd)
 	if at < 0 || at >= len(text) {
 		return a, false
 	}
 	s.context.bare = 0
-	if a.spaced && foldHasPrefix(text[at:], "is ") { // "the API key is …"
-		at += len("is ")
-	}
-	if at >= len(text) {
-		return a, false
-	}
-	if stringPrefixes[text[at]] && at+1 < len(text) && quotes[text[at+1]] {
-		at++
-	}
-	if quotes[text[at]] {
-		quote := text[at]
-		for n := 0; n < 3 && at < len(text) && text[at] == quote; n++ {
-			at++
-		}
-		k := classDouble
-		switch quote {
-		case '\'':
-			k = classSingle
-		case '`':
-			k = classBacktick
-		}
-		a.start, a.end, a.quoted = at, s.runEnd(text, k, at, len(text)), true
-		if at < len(text) && blanks[text[at]] {
-			return a, false
-		}
-	} else {
-		if bytes.HasPrefix(text[at:], []byte("base64:")) {
-			at += len("base64:")
-		}
-		a.start, a.end = at, s.runEnd(text, classBare, at, len(text))
-		if a.end-a.start < 16 && a.end+1 < len(text) && (text[a.end] == ':' || text[a.end] == '=') &&
-			bareClass[text[a.end+1]] && text[a.end+1] != '/' {
-			a.end = s.runEnd(text, classBare, a.end+1, len(text))
-		}
-		for n := 0; n < 3 && a.end < len(text) && a.end > a.start && text[a.end] == '='; n++ {
-			a.end++
-		}
-		if bytes.HasSuffix(text[a.start:a.end], ellipsis) {
-			return a, false
-		}
-		for a.end > a.start && (text[a.end-1] == '.' || text[a.end-1] == '!' || text[a.end-1] == '?') {
-			a.end--
-		}
-	}
-	if a.end-a.start < minValue || s.context.judged == a.start+1 || a.end <= s.named {
+	a.spaced = spaced
+	if !s.readValue(text, at, &a) || a.end-a.start < minValue || s.context.judged == a.start+1 || a.end <= s.named {
 		return a, false
 	}
 	s.context.judged = a.start + 1
 	s.effort += 8 + judgeEffort(a.end-a.start)
-	first := start
-	for first > 0 && start-first < maxName && nameClass[text[first-1]] {
-		first--
-	}
+	first := nameStart(text, start)
 	a.name = text[first:nameEnd]
 	a.directive = a.spaced && isDirective(text, first, a)
 	switch {
@@ -234,14 +160,97 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
 }
 
+// valueStart returns where the value of the name that ends at nameEnd begins, or -1 if no value follows. The second
+// result reports whether only a space, or the slash of a path, separates the name and the value.
+func valueStart(text []byte, start, nameEnd int) (at int, spaced bool) {
+	at = closers.skip(text, nameEnd, 3)
+	for at > nameEnd && at < len(text) && at-nameEnd < 24 && text[at-1] == ' ' && text[at] == ' ' { // a column of a table
+		at++
+	}
+	if at == len(text) {
+		return -1, false
+	}
+	switch {
+	case valueMember(text, nameEnd, &at):
+	case text[at] == ',' && !isArgument(text, start), at == nameEnd && isPadding(text[at:]):
+		return -1, false
+	case isOperator(text[at:]):
+		return afterOperator(text, at), false
+	case at > nameEnd && blanks[text[at-1]] && declared(text, &at):
+		return afterOperator(text, at), false
+	case at > nameEnd && blanks[text[at-1]]:
+		return at, true
+	case at > nameEnd+1 && quotes[text[at-1]] && blanks[text[at-2]]:
+		return at - 1, true
+	case text[at] == '/' && at == nameEnd && start > 0 && text[start-1] == '/':
+		return at + 1, true
+	case text[at] == '(' && at+1 < len(text) && quotes[text[at+1]] && isSetter(text, start, nameEnd):
+		return at + 1, false
+	default:
+		return -1, false
+	}
+	return at, false
+}
+
+// readValue reads the value that begins at offset at, with or without quotes. It returns false if it is not complete.
+func (s *scan) readValue(text []byte, at int, a *assignment) bool {
+	if a.spaced && foldHasPrefix(text[at:], "is ") { // "the API key is …"
+		at += len("is ")
+	}
+	if at >= len(text) {
+		return false
+	}
+	if stringPrefixes[text[at]] && at+1 < len(text) && quotes[text[at+1]] {
+		at++
+	}
+	if quote := text[at]; quotes[quote] {
+		for n := 0; n < 3 && at < len(text) && text[at] == quote; n++ {
+			at++
+		}
+		k := classDouble
+		switch quote {
+		case '\'':
+			k = classSingle
+		case '`':
+			k = classBacktick
+		}
+		a.start, a.end, a.quoted = at, s.runEnd(text, k, at, len(text)), true
+		return at == len(text) || !blanks[text[at]]
+	}
+	if bytes.HasPrefix(text[at:], []byte("base64:")) {
+		at += len("base64:")
+	}
+	a.start, a.end = at, s.runEnd(text, classBare, at, len(text))
+	if a.end-a.start < 16 && a.end+1 < len(text) && (text[a.end] == ':' || text[a.end] == '=') &&
+		bareClass[text[a.end+1]] && text[a.end+1] != '/' {
+		a.end = s.runEnd(text, classBare, a.end+1, len(text))
+	}
+	if a.end > a.start {
+		a.end = padding.skip(text, a.end, 3)
+	}
+	if bytes.HasSuffix(text[a.start:a.end], ellipsis) {
+		return false
+	}
+	for a.end > a.start && (text[a.end-1] == '.' || text[a.end-1] == '!' || text[a.end-1] == '?') {
+		a.end--
+	}
+	return true
+}
+
 // minValue is the minimum length of a value, including its authentication scheme if it has one.
 const minValue = 3
 
-// isArgument reports whether the name around offset at is the first argument of a call, as in set("token", "…").
-func isArgument(text []byte, at int) bool {
-	for n := 0; at > 0 && n < maxName && nameClass[text[at-1]]; n++ {
+// nameStart returns the beginning of the name around offset at. It reads at most maxName bytes.
+func nameStart(text []byte, at int) int {
+	for from := at; at > 0 && from-at < maxName && nameClass[text[at-1]]; {
 		at--
 	}
+	return at
+}
+
+// isArgument reports whether the name around offset at is the first argument of a call, as in set("token", "…").
+func isArgument(text []byte, at int) bool {
+	at = nameStart(text, at)
 	return at > 1 && quotes[text[at-1]] && text[at-2] == '('
 }
 
@@ -267,7 +276,7 @@ func isPadding(text []byte) bool {
 }
 
 // afterOperator returns the offset after an operator and the blanks that follow it, or -1 if no value can follow.
-func (s *scan) afterOperator(text []byte, at int) int {
+func afterOperator(text []byte, at int) int {
 	comma := text[at] == ','
 	for n := 0; n < 4 && at < len(text) && (operators[text[at]] || n == 0); n++ {
 		at++
@@ -290,9 +299,7 @@ func declared(text []byte, at *int) bool {
 	if !stringTypes[string(text[*at:i])] {
 		return false
 	}
-	for n := 0; i < len(text) && n < 3 && text[i] == ' '; n++ {
-		i++
-	}
+	i = spaces.skip(text, i, 3)
 	if i >= len(text) || text[i] != '=' && text[i] != ':' {
 		return false
 	}
@@ -399,7 +406,7 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	case !a.spaced:
 	case string(a.name) == "pass": // a verb
 		return dst
-	case a.quoted && q.digits > 0, s.isOption(text, a) && value[0] != '-' && !isFileName(value):
+	case a.quoted && q.digits > 0, isOption(text, a) && value[0] != '-' && !isFileName(value):
 	case !a.directive || !q.password(a.quoted) || isFileName(value):
 		return s.tryProse(text, start, end, dst)
 	}
@@ -417,7 +424,7 @@ func isFileName(value []byte) bool {
 }
 
 // isOption reports whether a value after a space belongs to a command-line option or to a line of a netrc file.
-func (s *scan) isOption(text []byte, a assignment) bool {
+func isOption(text []byte, a assignment) bool {
 	if len(a.name) > 1 && a.name[0] == '-' {
 		return true
 	}
@@ -438,7 +445,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	q := measure(value)
 	good := q.token(12) || a.quoted && q.digits+q.upper > 0 && !q.wordy() && q.password(true)
 	if a.spaced {
-		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || s.isOption(text, a)) && good
+		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || isOption(text, a)) && good
 	}
 	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || s.judge(isIgnoredName, a.name) {
 		return dst
@@ -479,7 +486,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !q.token(10) {
 		return dst
 	}
-	if a.spaced && !q.clear() && !a.directive && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
+	if a.spaced && !q.clear() && !a.directive && !isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
 		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
 		return dst
 	}
@@ -498,9 +505,7 @@ func isPublicToken(before []byte) bool {
 // isMember reports whether a value belongs to a member of a JSON object. The keys of an API's objects are names of other
 // objects, unless the name of the member says more.
 func isMember(text []byte, at int, a assignment) bool {
-	for n := 0; at > 0 && n < maxName && nameClass[text[at-1]]; n++ {
-		at--
-	}
+	at = nameStart(text, at)
 	return a.quoted && at > 0 && text[at-1] == '"' && bytes.IndexByte(text[at:a.start], ':') > 0
 }
 
@@ -532,14 +537,10 @@ func (s *scan) skipScheme(text []byte, a *assignment) {
 	if i == a.start || i >= len(text) || text[i] != ' ' {
 		return
 	}
-	for n := 0; n < 3 && i < len(text) && text[i] == ' '; n++ {
-		i++
-	}
+	i = spaces.skip(text, i, 3)
 	if end := s.runEnd(text, classBare, i, len(text)); end-i > minValue {
 		a.start, a.end = i, end
-		for n := 0; n < 3 && a.end < len(text) && text[a.end] == '='; n++ {
-			a.end++
-		}
+		a.end = padding.skip(text, a.end, 3)
 	}
 }
 

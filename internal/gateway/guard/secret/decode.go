@@ -85,9 +85,7 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 		m := &dst[from+i]
 		first := l.segmentAt(m.Start)
 		m.Start, m.End = first.start, l.segmentAt(max(m.Start, m.End-1)).end
-		for n := 0; n < 2 && m.End < len(text) && text[m.End] == '='; n++ {
-			m.End++
-		}
+		m.End = padding.skip(text, m.End, 2)
 	}
 	return dst
 }

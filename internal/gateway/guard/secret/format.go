@@ -83,6 +83,14 @@ func (s *set) index(text []byte) int {
 	return n
 }
 
+// skip returns the offset of the first byte at or after offset at that is not in the set, or at+most if that is less.
+func (s *set) skip(text []byte, at, most int) int {
+	for end := min(len(text), at+most); at < end && s[text[at]]; {
+		at++
+	}
+	return at
+}
+
 func (s set) without(chars string) set {
 	for i := range len(chars) {
 		s[chars[i]] = false

@@ -24,9 +24,7 @@ func isDirective(text []byte, at int, a assignment) bool {
 	if a.quoted && end < len(text) {
 		end++
 	}
-	for n := 0; n < 3 && end < len(text) && text[end] == ' '; n++ {
-		end++
-	}
+	end = spaces.skip(text, end, 3)
 	if end < len(text) && text[end] != '\r' && text[end] != '\n' || measure(text[a.start:a.end]).digits == 0 {
 		return false
 	}
@@ -130,9 +128,16 @@ func (s *scan) tryDSN(text []byte, start, _ int, dst []Match) []Match {
 	return s.found(text, start-len(value), start, "connection-string-password", rankName, dst)
 }
 
-// flags lists the options of commands whose value is a password.
-var flags = map[string]string{
-	"docker login": " -p", "sshpass": " -p", "mysql": " -p", "redis-cli": " -a", "ldapsearch": " -w", "snmp-server": " community",
+// option is the option of a command whose value is a password. If attached is set, no space precedes the value.
+type option struct {
+	text     string
+	attached bool
+}
+
+// flags lists the options by the name of the command.
+var flags = map[string]option{
+	"docker login": {text: " -p"}, "sshpass": {text: " -p"}, "mysql": {" -p", true},
+	"redis-cli": {text: " -a"}, "ldapsearch": {text: " -w"}, "snmp-server": {text: " community"},
 }
 
 func (s *scan) startCommand(text []byte, start, end int, dst []Match) []Match {
@@ -143,19 +148,16 @@ func (s *scan) startCommand(text []byte, start, end int, dst []Match) []Match {
 // maxCommand is the maximum distance between the name of a command and its option.
 const maxCommand = 200
 
-// tryFlag handles the option of a command. The value of mysql's -p follows without a space.
+// tryFlag handles the option of a command.
 func (s *scan) tryFlag(text []byte, start, end int, dst []Match) []Match {
-	attached := s.context.command > 0 && text[s.context.command-1]|0x20 == 'l'
-	if s.context.flag != string(text[start:end]) || start-s.context.command > maxCommand || end >= len(text) {
+	o := s.context.flag
+	if o.text != string(text[start:end]) || start-s.context.command > maxCommand || end >= len(text) {
 		return dst
 	}
-	at := end
-	if (text[at] == ' ') == attached {
+	if (text[end] == ' ') == o.attached {
 		return dst
 	}
-	for n := 0; n < 3 && at < len(text) && (text[at] == ' ' || quotes[text[at]]); n++ {
-		at++
-	}
+	at := spacesQuotes.skip(text, end, 3)
 	to := s.runEnd(text, classSolid, at, len(text))
 	value := text[at:to]
 	if to <= s.named || !measure(value).password(true) || isPlaceholder(value) || isFileName(value) {

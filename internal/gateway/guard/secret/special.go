@@ -8,9 +8,7 @@ func (s *scan) tryParameter(text []byte, start, end int, dst []Match) []Match {
 		return dst
 	}
 	to := s.runEnd(text, classBare, end, len(text))
-	for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
-		to++
-	}
+	to = padding.skip(text, to, 2)
 	value := text[end:to]
 	space, line := []byte("%20"), []byte("%0A")
 	if !measure(value).token(40) || bytes.Contains(value, space) || bytes.Contains(value, line) {
@@ -20,17 +18,12 @@ func (s *scan) tryParameter(text []byte, start, end int, dst []Match) []Match {
 }
 
 func (s *scan) tryBearer(text []byte, start, end int, dst []Match) []Match {
-	at := end
-	for n := 0; n < 3 && at < len(text) && blanks[text[at]]; n++ {
-		at++
-	}
+	at := blanks.skip(text, end, 3)
 	if at == end || at == len(text) || start > 0 && alnum[text[start-1]] {
 		return dst
 	}
 	to := s.runEnd(text, classBare, at, len(text))
-	for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
-		to++
-	}
+	to = padding.skip(text, to, 2)
 	for to > at && text[to-1] == '.' {
 		to--
 	}
@@ -55,9 +48,7 @@ func (s *scan) tryCookie(text []byte, _, end int, dst []Match) []Match {
 			break
 		}
 		to := s.runEnd(text, classBare, nameEnd+1, len(text))
-		for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
-			to++
-		}
+		to = padding.skip(text, to, 2)
 		s.context.judged = to + 1
 		value := text[nameEnd+1 : to]
 		if q := measure(value); q.token(16) && q.lower+q.upper > 0 && !isPlaceholder(value) && to > s.covered {
@@ -169,14 +160,16 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 	return s.found(text, at, to, "curl-auth-user", rankName, dst)
 }
 
+var (
+	spacesQuotes = bytesOf(" \"'`")
+	yamlSigns    = bytesOf(" \t\r\n|>-\"'`") // between a name and its value
+)
+
 // maxManifest is the maximum distance between the lines "kind: Secret" and "data:" of a Kubernetes manifest.
 const maxManifest = 1 << 10
 
 func (s *scan) tryKind(text []byte, start, end int, dst []Match) []Match {
-	at := end
-	for n := 0; n < 4 && at < len(text) && (text[at] == ' ' || quotes[text[at]]); n++ {
-		at++
-	}
+	at := spacesQuotes.skip(text, end, 4)
 	if !foldHasPrefix(text[at:], "secret") || at+6 < len(text) && alnum[text[at+6]] {
 		return dst
 	}
@@ -214,14 +207,9 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		if nameEnd == at || nameEnd >= len(text) || text[nameEnd] != ':' {
 			break
 		}
-		at = nameEnd + 1
-		for n := 0; n < 24 && at < len(text) && (blanks[text[at]] || text[at] == '|' || text[at] == '>' || text[at] == '-' || quotes[text[at]]); n++ {
-			at++
-		}
+		at = yamlSigns.skip(text, nameEnd+1, 24)
 		to := s.runEnd(text, classBare, at, len(text))
-		for n := 0; n < 2 && to < len(text) && text[to] == '='; n++ {
-			to++
-		}
+		to = padding.skip(text, to, 2)
 		if to-at < 10 || to < len(text) && text[to] == ':' {
 			break // the value is empty, and the next name follows
 		}
@@ -229,8 +217,7 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 		if value := text[at:to]; to > s.covered && !isPlaceholder(value) && !isCodeText(value) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
 		}
-		for at = to; at < len(text) && (quotes[text[at]] || text[at] == ' '); at++ {
-		}
+		at = spacesQuotes.skip(text, to, len(text))
 	}
 	return dst
 }

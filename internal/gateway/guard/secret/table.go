@@ -34,10 +34,7 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	if start < s.context.table {
 		return dst
 	}
-	after := s.runEnd(text, className, end, len(text))
-	for n := 0; n < 4 && after < len(text) && cellSpace[text[after]]; n++ {
-		after++
-	}
+	after := cellSpace.skip(text, s.runEnd(text, className, end, len(text)), 4)
 	if after-end > maxName || after < len(text) && !columnSigns[text[after]] && text[after] != '\n' {
 		return dst
 	}
@@ -49,8 +46,8 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	s.context.table = tail
 	s.effort += 8
 	sign := byte('\n')
-	if i := bytes.IndexAny(text[head:tail], ",;|\t"); i >= 0 {
-		sign = text[head+i]
+	if i := head + columnSigns.index(text[head:tail]); i < tail {
+		sign = text[i]
 	}
 	if tail == len(text) || text[tail] != '\n' || head > 0 && (text[head-1] != '\n' || continues(text[:head-1], sign)) {
 		return dst
