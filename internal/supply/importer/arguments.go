@@ -220,7 +220,7 @@ func (w *walk) readName(arg string) (taken int, refused string) {
 	case w.risky(arg) && !w.isPlainName(arg) && !image:
 		return 0, "the program or package to run"
 	case strings.Contains(arg, "://"):
-		kept, ok := w.checkURL(w.what, arg)
+		kept, ok := w.checkURL(arg)
 		if !ok {
 			return 0, "an address"
 		}
@@ -386,7 +386,7 @@ func (w *walk) checkValue(flag, value string) (kept string, ok bool) {
 	case containsSecret(value), secretlike.Name(flag) && value != "", w.risky(value) && !w.isSetting(flag, value):
 		return "", false
 	case strings.Contains(value, "://"):
-		return w.checkURL(w.what, value)
+		return w.checkURL(value)
 	}
 	return value, true
 }
@@ -408,8 +408,8 @@ func (b *builder) gluedHeader(arg string) bool {
 
 // checkURL calls cleanURL for a URL in an argument. The second result is also false if cleanURL changed the query,
 // because the cleaned URL then has a different meaning.
-func (w *walk) checkURL(what, raw string) (kept string, ok bool) {
-	kept, ok = w.builder.cleanURL(what, raw)
+func (w *walk) checkURL(raw string) (kept string, ok bool) {
+	kept, ok = w.cleanURL(w.what, raw)
 	raw, _, _ = strings.Cut(raw, "#")
 	_, asked, _ := strings.Cut(raw, "?")
 	_, query, _ := strings.Cut(kept, "?")
@@ -422,7 +422,7 @@ func (w *walk) isSafeURL(arg string) bool {
 	if !strings.Contains(at, "://") || strings.ContainsAny(at, "?#") || w.risky(at) {
 		return false
 	}
-	kept, ok := w.checkURL(w.what, at)
+	kept, ok := w.checkURL(at)
 	return ok && kept == at
 }
 

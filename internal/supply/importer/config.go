@@ -220,14 +220,8 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		b.note(Dropped, what, "the server is part of the client")
 		return server{}, false
 	}
-	s := server{name: name, command: cmp.Or(text(o["command"]), text(o["cmd"])), args: texts(o["args"])}
-	if argv := texts(o["command"]); len(argv) > 0 {
-		s.command, s.args = argv[0], append(argv[1:], s.args...)
-	}
-	if c := object(o["command"]); c != nil { // this is an older format of the client Zed
-		s.command, s.args = text(c["path"]), texts(c["args"])
-		s.env = settings(c["env"])
-	}
+	s := server{name: name}
+	s.readCommand(o)
 	for _, key := range []string{"url", "serverUrl", "httpUrl", "uri"} {
 		if s.url == "" {
 			s.url = text(o[key])
@@ -238,10 +232,6 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 	}
 	kind := strings.ToLower(text(o["type"]) + text(o["transport"]))
 	s.sse = strings.Contains(kind, "sse")
-	s.env = slices.Concat(s.env, settings(o["env"]), settings(o["environment"]), settings(o["envs"]))
-	for _, v := range append(texts(o["env_vars"]), texts(o["env_keys"])...) {
-		s.env = append(s.env, setting{name: v, secret: true})
-	}
 	if file := text(o["envFile"]); file != "" {
 		b.addEnvFile(what, &s, file)
 	}
@@ -257,19 +247,33 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		b.note(Dropped, what, "%s", problem)
 		return server{}, false
 	}
-	var named []string
 	for _, key := range []string{"alwaysAllow", "autoApprove", "includeTools", "tools"} {
-		for _, t := range texts(o[key]) {
-			if t != "*" && !slices.Contains(named, t) {
-				named = append(named, t)
-				s.tools = append(s.tools, tool{name: t})
+		for _, name := range texts(o[key]) {
+			if t := (tool{name: name}); name != "*" && !slices.Contains(s.tools, t) {
+				s.tools = append(s.tools, t)
 			}
 		}
 	}
-	if len(named) > 0 {
+	if len(s.tools) > 0 {
 		b.note(Guessed, what, "the tools come from the configuration; the server could have more")
 	}
 	return s, true
+}
+
+// readCommand reads the command, its arguments and its environment.
+func (s *server) readCommand(o map[string]any) {
+	s.command, s.args = cmp.Or(text(o["command"]), text(o["cmd"])), texts(o["args"])
+	if argv := texts(o["command"]); len(argv) > 0 {
+		s.command, s.args = argv[0], append(argv[1:], s.args...)
+	}
+	if c := object(o["command"]); c != nil { // this is an older format of the client Zed
+		s.command, s.args = text(c["path"]), texts(c["args"])
+		s.env = settings(c["env"])
+	}
+	s.env = slices.Concat(s.env, settings(o["env"]), settings(o["environment"]), settings(o["envs"]))
+	for _, name := range slices.Concat(texts(o["env_vars"]), texts(o["env_keys"])) {
+		s.env = append(s.env, setting{name: name, secret: true})
+	}
 }
 
 // areTexts reports whether v is nil or a list of strings and numbers.
@@ -314,8 +318,8 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 	}
 }
 
-// usualVariable matches the usual names of variables: words in one case. What precedes an equals sign in any other line
-// may be a key, because base64 often ends with equals signs.
+// usualVariable matches the usual names of variables: words in one case. Any other text before an equals sign may be a
+// key, because base64 often ends with equals signs.
 var usualVariable = regexp.MustCompile(strings.ReplaceAll("^_*A(_+A)*_*$|", "A", `([A-Z]{1,24}\d{0,4}|[A-Z\d]{1,4})`) +
 	strings.ReplaceAll("^_*A(_+A)*_*$", "A", `([a-z]{1,24}\d{0,4}|[a-z\d]{1,4})`))
 

@@ -126,7 +126,10 @@ func (b *builder) entry(s *server, others []matrix.ServerEntry) (matrix.ServerEn
 		b.note(Guessed, what, "the original name is not a valid alias or is already in use")
 	}
 	s.alias = alias
-	b.unwrap(what, s)
+	b.unwrapLine(s)
+	b.unwrapEnv(s)
+	b.unwrapContainer(what, s)
+	b.unwrapRemote(what, s)
 	// All possible secrets must be known before anything is copied to the manifest.
 	for _, set := range slices.Concat(s.env, s.headers) {
 		if _, found := s.expand(set.value); !found && !b.isPlain(set) {
@@ -182,28 +185,33 @@ var ownHeaders = []string{
 	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
 }
 
-func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry) bool {
+// refuseCommand returns why the command of a server cannot be copied, or "" if it can. It withholds what a refused
+// command contains.
+func (b *builder) refuseCommand(s *server) string {
 	switch {
 	case s.command == "":
-		b.note(Dropped, what, "the server has neither a command nor an address")
-		return false
+		return "the server has neither a command nor an address"
 	case slices.Contains(shells, base(s.command)), b.wholeLine(s.command):
-		b.withhold(s.command)
-		for _, a := range s.args {
+		for _, a := range append([]string{s.command}, s.args...) {
 			b.withhold(a)
 		}
-		b.note(Dropped, what, "the command is a shell command line: use the program itself as the command")
-		return false
+		return "the command is a shell command line: use the program itself as the command"
 	case path.Base(s.command) == "env":
 		for _, a := range s.args {
 			b.withhold(a)
 		}
-		b.note(Dropped, what, "the command runs \"env\" with options; use the program itself as the command")
-		return false
+		return "the command runs \"env\" with options; use the program itself as the command"
 	case b.risky(s.command) && !b.isPlainName(s.command) &&
 		!strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
 		b.withhold(s.command)
-		b.note(Dropped, what, "the command could contain a secret, or refers to a variable")
+		return "the command could contain a secret, or refers to a variable"
+	}
+	return ""
+}
+
+func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry) bool {
+	if problem := b.refuseCommand(s); problem != "" {
+		b.note(Dropped, what, "%s", problem)
 		return false
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
@@ -263,29 +271,29 @@ func (b *builder) wholeLine(command string) bool {
 	})
 }
 
-// unwrap removes wrappers around the real program: "cmd /c", env without options, a container of a known package, and
-// mcp-remote.
-func (b *builder) unwrap(what string, s *server) {
-	defer func() {
-		b.unwrapContainer(what, s)
-		b.unwrapRemote(what, s)
-	}()
+// unwrapLine splits a command with arguments, and removes "cmd /c" before the real program. Any other use of cmd is a
+// shell command line, which fillLocal rejects.
+func (b *builder) unwrapLine(s *server) {
 	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
 	}
-	// Any other use of cmd is a shell command line, which fillLocal rejects.
 	if base(s.command) == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") &&
 		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !inList(strings.ToLower(s.args[1]), cmdBuiltins) {
 		s.command, s.args = s.args[1], s.args[2:]
 	}
+}
+
+// unwrapEnv removes env before the real program. With options, env does more than set variables, so fillLocal rejects
+// the command.
+func (b *builder) unwrapEnv(s *server) {
 	if path.Base(s.command) != "env" {
 		return
 	}
 	first := slices.IndexFunc(s.args,
 		func(a string) bool { return strings.HasPrefix(a, "-") || !strings.Contains(a, "=") })
 	if first >= 0 && strings.HasPrefix(s.args[first], "-") {
-		return // with options, env does more than set variables, so fillLocal rejects the command
+		return
 	}
 	sets := s.args
 	s.command, s.args = "", nil

@@ -25,6 +25,31 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 	}
 	defer folder.Close()
 	ctx := context.Background()
+	found, err := b.findSkills(ctx, folder, filepath.Base(dir))
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fail(b.reasons(),
+			"%s contains no skills or rules (SKILL.md, AGENTS.md, CLAUDE.md, or rules for Cursor or another client)", dir)
+	}
+	name := filepath.Base(dir)
+	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",
+		"You have the skills that are listed here. Find the one that fits the request, read it in full, and follow it. If "+
+			"none fits, say so and help without one.")
+	m.Kind, m.Skills = string(agent.SkillsBundle), found
+	m.SkillsSource = &findagent.SkillsSource{Kind: "r2", Key: b.key(dir, output)}
+	m.ExamplePrompts = []string{"Which of your skills fits this: …"}
+	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
+	b.note(Guessed, "example_prompts", "write one to five example requests")
+	out, err := encode(m)
+	return &Result{
+		Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect",
+	}, err
+}
+
+// findSkills returns the skills in a folder that ambit can serve. The name is the name of the folder.
+func (b *builder) findSkills(ctx context.Context, folder *skill.Folder, name string) ([]agent.Skill, error) {
 	files, err := folder.List(ctx)
 	if err != nil {
 		return nil, err
@@ -51,7 +76,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 			s.Tags = append(s.Tags, b.scrub(tag))
 		}
 		if id == "" { // a skill at the top of the folder gets its id from its own name or the folder's name
-			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
+			id = agent.Slug(cmp.Or(s.Name, name))
 			s.ID = id
 		}
 		s.Name = cmp.Or(s.Name, id)
@@ -62,24 +87,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		found = append(found, s)
 		at[f.Path] = id
 	}
-	found = b.leaveOut(ctx, folder, found, at)
-	if len(found) == 0 {
-		return nil, fail(b.reasons(),
-			"%s contains no skills or rules (SKILL.md, AGENTS.md, CLAUDE.md, or rules for Cursor or another client)", dir)
-	}
-	name := filepath.Base(dir)
-	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",
-		"You have the skills that are listed here. Find the one that fits the request, read it in full, and follow it. If "+
-			"none fits, say so and help without one.")
-	m.Kind, m.Skills = string(agent.SkillsBundle), found
-	m.SkillsSource = &findagent.SkillsSource{Kind: "r2", Key: b.key(dir, output)}
-	m.ExamplePrompts = []string{"Which of your skills fits this: …"}
-	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
-	b.note(Guessed, "example_prompts", "write one to five example requests")
-	out, err := encode(m)
-	return &Result{
-		Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect",
-	}, err
+	return b.leaveOut(ctx, folder, found, at), nil
 }
 
 // key returns the path of dir relative to output, which is the folder of the manifest. If dir is not below output, key
