@@ -378,6 +378,7 @@ func TestSomethingElse(t *testing.T) {
 		`"fish", "-c", "foo swordfish"`,
 		`"/bin/ksh", "-c", "foo swordfish"`,
 		`"ash", "-c", "foo swordfish"`,
+		`" "`,
 	} {
 		if r, err := Import(commandLine(t, line), "."); err == nil || !strings.Contains(err.Error(), "no server in the file can be imported: server notes: ") {
 			t.Errorf("%s was imported as %+v, %v; want an error", line, r, err)

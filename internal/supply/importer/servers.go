@@ -274,6 +274,7 @@ func (b *builder) wholeLine(command string) bool {
 // unwrapLine splits a command with arguments, and removes "cmd /c" before the real program. Any other use of cmd is a
 // shell command line, which fillLocal rejects.
 func (b *builder) unwrapLine(s *server) {
+	s.command = strings.TrimSpace(s.command)
 	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
