@@ -30,8 +30,8 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fail(b.reasons(),
-			"%s contains no skills or rules (SKILL.md, AGENTS.md, CLAUDE.md, or rules for Cursor or another client)", dir)
+		return nil, fail("", "%s contains no skills or rules that ambit can serve (SKILL.md, AGENTS.md, CLAUDE.md, or rules for "+
+			"Cursor or another client)%s", dir, b.reasons())
 	}
 	name := filepath.Base(dir)
 	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",

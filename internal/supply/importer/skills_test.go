@@ -56,3 +56,17 @@ func TestBadSkills(t *testing.T) {
 		t.Errorf("got %+v and %v, want all imported skills", b, err)
 	}
 }
+
+// The error for a folder without a usable skill says why the last one was left out.
+func TestOnlyBadSkills(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "repo")
+	path := filepath.Join(dir, "broken", "SKILL.md")
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("---\nname: [\n---\nDo it.\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Import(dir, filepath.Dir(dir))
+	if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Reason, ": broken/SKILL.md: the skill is left out: the front matter is not valid YAML") || e.Hint != "" {
+		t.Errorf("got %#v", err)
+	}
+}
