@@ -68,11 +68,7 @@ func (d *Daemon) newSignIn(r *http.Request) (any, *problem) {
 			"send an address of the form http://127.0.0.1:PORT/callback")
 	}
 	p := principalOf(r)
-	begun, trouble := d.beginSignIn(r.Context(), p, keySession(p), asked.Agent, asked.Server, asked.Redirect, asked.Scopes)
-	if trouble != nil {
-		return nil, trouble
-	}
-	return begun, nil
+	return d.beginSignIn(r.Context(), p, keySession(p), asked.Agent, asked.Server, asked.Redirect, asked.Scopes)
 }
 
 // isLoopback reports whether an address is a page on the machine of the browser, so that no one else gets the code.
