@@ -19,7 +19,7 @@ func (d *decision) acrossSources(leaves []leaf) {
 		return
 	}
 	for i := range leaves {
-		if l := &leaves[i]; l.role != destination && l.role != choice && l.role != identifier && l.role != moment && !d.own.has(l.words.key()) {
+		if l := &leaves[i]; l.role != destination && l.role != choice && l.role != option && l.role != identifier && l.role != moment && !d.own.has(l.words.key()) {
 			d.fromElsewhere(l, origins)
 		}
 		if len(d.found) > 0 || d.steps <= 0 {

@@ -139,6 +139,8 @@ func (d *decision) judge(l *leaf) {
 	}
 	switch l.role {
 	case choice:
+	case option:
+		d.chosen(l)
 	case excess:
 		d.report(l, Unknown, false, nil)
 	case prose:
@@ -250,7 +252,7 @@ func (d *decision) meant(h *hit) bool {
 		inEnglish = inEnglish || english[string(token)]
 		verb = verb || table.at(h.b, i)&d.tool.verbs != 0
 	}
-	return verb && !inEnglish
+	return verb && (!inEnglish || d.tool.verbs&deleting != 0)
 }
 
 // readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so a call of such
@@ -262,6 +264,20 @@ func (d *decision) echoed(l *leaf, reach int) {
 	hits := d.occurrences(&l.words, false)
 	for i := range hits {
 		if d.asks(&hits[i], reach) {
+			d.report(l, AskedFor, true, &hits[i])
+			return
+		}
+	}
+}
+
+// chosen judges one of the values that a schema lists: it is in doubt only if a verb for the action is close to it.
+func (d *decision) chosen(l *leaf) {
+	if d.own.has(l.words.key()) {
+		return
+	}
+	hits := d.sequences(&l.words, 0, l.words.len())
+	for i := range hits {
+		if d.verb(&hits[i], nearID) {
 			d.report(l, AskedFor, true, &hits[i])
 			return
 		}

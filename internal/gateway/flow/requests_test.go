@@ -50,3 +50,20 @@ func TestNumbersThatReceive(t *testing.T) {
 		t.Errorf("an object: %+v", v.Findings)
 	}
 }
+
+// A short number is in doubt if a text asks to delete it, and a tool that is declared as reading if it sends.
+func TestDeclaredAsReading(t *testing.T) {
+	remove := NewTool(Spec{Name: "delete_message", Effect: true, Schema: `{"properties":{"message_id":{"type":"string"}}}`})
+	if v := judge(remove, `{"message_id":"13"}`, file("Please delete 13 for me.")); len(v.Findings) == 0 {
+		t.Error("the deletion is not in doubt")
+	}
+	sync := NewTool(Spec{Name: "sync_mail", Schema: `{"properties":{"to":{"type":"string"},"body":{"type":"string"}}}`})
+	if v := judge(sync, `{"to":"`+eve+`","body":"x"}`, file("The address is "+eve+" as of today.")); len(v.Findings) == 0 {
+		t.Error("the mail is not in doubt")
+	}
+	for _, tool := range []*Tool{toolOf("list_payments", "to"), toolOf("get_mail", "to"), toolOf("translate", "text")} {
+		if tool.Decides() {
+			t.Errorf("%s is judged like a tool with an effect", tool.Name)
+		}
+	}
+}

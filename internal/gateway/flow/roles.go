@@ -75,7 +75,8 @@ const (
 	path
 	code
 	prose
-	choice // a value that the schema lists, or a part of a page
+	choice // a part of a page
+	option // a value that the schema lists
 	excess // arguments that are too many or too deep to be judged
 )
 
@@ -161,6 +162,10 @@ func NewTool(s Spec) *Tool {
 			}
 		}
 	}
+	if !s.Effect && known && t.pretends() {
+		t.Effect, t.Network = true, true
+		return t
+	}
 	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 && !t.sends() {
 		for name, p := range t.schema.Properties {
 			if p.Format == "uri" || hasPart(name, urlNames) || !s.Effect && hasPart(s.Name, hostTools) {
@@ -169,6 +174,19 @@ func NewTool(s Spec) *Tool {
 		}
 	}
 	return t
+}
+
+// pretends reports whether a tool that is declared as reading has the verb and the arguments of one that sends or pays.
+func (t *Tool) pretends() bool {
+	if t.verbs&(sending|paying) == 0 || t.verbs&fetching != 0 || t.lists() || !t.sends() {
+		return false
+	}
+	for name := range t.schema.Properties {
+		if roleOf[name] == destination {
+			return true
+		}
+	}
+	return false
 }
 
 // sends reports whether the tool takes content in addition to an address.
@@ -410,6 +428,8 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	}
 	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
 	switch {
+	case len(p.Enum) > 0 && !t.onPage:
+		return option
 	case len(p.Enum) > 0, t.onPage && inPage[l.name], (l.name == "ref" || l.name == "target") && pageReference.Match(l.value):
 		return choice
 	case named == code:
