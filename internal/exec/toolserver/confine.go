@@ -120,7 +120,8 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 		return spec, err
 	}
 	if slices.ContainsFunc(spec.Mounts, func(m sandbox.Mount) bool {
-		return sandbox.Inside(own.work, m.To) && !m.Hide
+		// A private folder does not contain the folders of this machine.
+		return !m.Hide && (m.To == own.work || sandbox.Inside(own.work, m.To) && !m.Give)
 	}) {
 		spec.Dir = own.work
 	}

@@ -341,6 +341,46 @@ func TestConfinedSpec(t *testing.T) {
 }
 
 // A server that starts containers is refused, unless the owner runs it without confinement.
+// A server whose private folder covers the working directory starts in its home, because the private folder lacks the
+// folders of this machine.
+func TestWorkingDirectory(t *testing.T) {
+	for name, tt := range map[string]struct {
+		write string
+		want  bool
+	}{
+		"a missing file in a folder above": {"memory.jsonl", false},
+		"a missing file in the folder":     {"projects/memory.jsonl", true},
+		"a folder above":                   {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			home := realPath(t.TempDir())
+			work := filepath.Join(home, "projects")
+			if err := os.Mkdir(work, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(work)
+			access := agent.Access{{Kind: agent.CanWrite, What: filepath.Join(home, tt.write)}}
+			r.o.Confine = &Confinement{
+				Access: func(*agent.Server) agent.Access { return access },
+				Files:  func(alias string) string { return r.path("files-" + alias) },
+			}
+			s := newServer("id", Spec{Server: *r.fake("one", []string{"echo"})}, r.o)
+			l, err := s.prepare(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.confinedSpec(l, nil, s.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (got.Dir == work) != tt.want {
+				t.Errorf("the server starts in %q; want the working directory: %v", got.Dir, tt.want)
+			}
+		})
+	}
+}
+
 func TestUnconfined(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"read"})
