@@ -34,7 +34,7 @@ func newApprovals(t *terminal) *cobra.Command {
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
 	var waiting []*approval.Question
-	if t.hasSharedStore(ctx, store) {
+	if t.hasSharedStore(store) {
 		b, err := t.sharedStore(ctx, store)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
-	if !t.hasSharedStore(ctx, store) {
+	if !t.hasSharedStore(store) {
 		return t.noStore()
 	}
 	b, err := t.sharedStore(ctx, store)

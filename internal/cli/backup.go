@@ -64,7 +64,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealFlags) error 
 		return missing("check AMBIT_HOME", "the folder %s does not exist, so nothing was backed up", t.home.Dir())
 	}
 	// Without --store, the backup must not silently contain another store than the daemon's.
-	if d := t.daemonElsewhere(ctx); f.store == "" && d != nil && t.sharedDaemon(ctx) == nil {
+	if d := t.daemonElsewhere(); f.store == "" && d != nil && t.sharedDaemon() == nil {
 		return missing("add --store with the daemon's URL, or set PGPASSWORD to the password of the database",
 			"nothing was backed up: the daemon at %s keeps its state at %s, and that URL needs a password",
 			d.URL, diag.Printable(d.Store))

@@ -174,8 +174,8 @@ func (t *terminal) examineStore(ctx context.Context, h home.Home, storeURL strin
 	if err := h.Writable(); err != nil {
 		return bad("store", "cannot write to "+h.Dir()+": "+err.Error(), writableHome)
 	}
-	if d := t.daemonElsewhere(ctx); storeURL == "" && d != nil {
-		if t.sharedDaemon(ctx) == nil {
+	if d := t.daemonElsewhere(); storeURL == "" && d != nil {
+		if t.sharedDaemon() == nil {
 			return good("store", "not checked: the daemon at "+d.URL+" keeps its state at "+d.Store+
 				", which needs a password; to check that store, run: ambit doctor --store URL")
 		}

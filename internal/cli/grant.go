@@ -161,7 +161,7 @@ func withExpiry(grant string, end time.Time) string {
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
 	var list []*grant.Grant
-	if t.hasSharedStore(ctx, store) {
+	if t.hasSharedStore(store) {
 		b, err := t.sharedStore(ctx, store)
 		if err != nil {
 			return err
@@ -204,7 +204,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 
 // grantsFor returns the active grants for an agent. It does not create a store.
 func (t *terminal) grantsFor(ctx context.Context, a *agent.Agent) ([]*grant.Grant, error) {
-	if !t.hasSharedStore(ctx, "") {
+	if !t.hasSharedStore("") {
 		return nil, nil
 	}
 	var list []*grant.Grant

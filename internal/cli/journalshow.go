@@ -105,7 +105,7 @@ func (t *terminal) journalShow(ctx context.Context, storeURL string, chosen *rec
 	if err != nil {
 		return err
 	}
-	if !chosen.follow && !t.hasSharedStore(ctx, storeURL) {
+	if !chosen.follow && !t.hasSharedStore(storeURL) {
 		return t.showNewest(nil, false)
 	}
 	return t.withSharedStore(ctx, storeURL, func(b *store.Store) error {

@@ -160,7 +160,7 @@ func parseEnd(s string, now time.Time) (time.Time, error) {
 func newKeyList(t *terminal, storeURL *string) *cobra.Command {
 	return verb("list", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
 		var list []*identity.APIKey
-		if t.hasSharedStore(ctx, *storeURL) {
+		if t.hasSharedStore(*storeURL) {
 			err := t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) (err error) {
 				list, err = keys.List(ctx)
 				return err
@@ -301,10 +301,10 @@ func newRotate(t *terminal) *cobra.Command {
 
 func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	h := t.home
-	if !t.hasStore(ctx, storeURL) {
+	if !t.hasStore(storeURL) {
 		return t.noStore()
 	}
-	t.warnElsewhere(ctx, storeURL)
+	t.warnElsewhere(storeURL)
 	b, err := t.openStoreWith(ctx, storeURL, store.OpenToRotate)
 	if err != nil {
 		return err

@@ -21,14 +21,14 @@ import (
 // openStore opens the store at the given URL, or the store in the home if the URL is empty. It warns if the daemon uses
 // a different store.
 func (t *terminal) openStore(ctx context.Context, storeURL string) (*store.Store, error) {
-	t.warnElsewhere(ctx, storeURL)
+	t.warnElsewhere(storeURL)
 	return t.openStoreWith(ctx, storeURL, store.Open)
 }
 
 // warnElsewhere warns if the daemon's store is not in the home. It does not warn if the user specified a store.
-func (t *terminal) warnElsewhere(ctx context.Context, storeURL string) {
+func (t *terminal) warnElsewhere(storeURL string) {
 	if storeURL == "" {
-		if d := t.daemonElsewhere(ctx); d != nil {
+		if d := t.daemonElsewhere(); d != nil {
 			t.warnf("the daemon at %s keeps its state at %s, but this command uses the store in AMBIT_HOME; "+
 				"choose the daemon's store with --store", d.URL, diag.Printable(d.Store))
 		}
@@ -38,7 +38,7 @@ func (t *terminal) warnElsewhere(ctx context.Context, storeURL string) {
 // sharedStore opens the store at the given URL. If the URL is empty, it opens the store of the daemon that sharedDaemon
 // returns, or the store in the home if sharedDaemon returns nil.
 func (t *terminal) sharedStore(ctx context.Context, storeURL string) (*store.Store, error) {
-	if d := t.sharedDaemon(ctx); storeURL == "" && d != nil {
+	if d := t.sharedDaemon(); storeURL == "" && d != nil {
 		t.notef("%s", t.paint(dim, "using the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
 		return t.openStoreWith(ctx, d.Store, store.Open)
 	}
@@ -47,7 +47,7 @@ func (t *terminal) sharedStore(ctx context.Context, storeURL string) (*store.Sto
 
 // existingStore is like sharedStore, but returns nil if there is no store.
 func (t *terminal) existingStore(ctx context.Context, storeURL string) (*store.Store, error) {
-	if !t.hasSharedStore(ctx, storeURL) {
+	if !t.hasSharedStore(storeURL) {
 		return nil, nil
 	}
 	return t.sharedStore(ctx, storeURL)
@@ -69,10 +69,10 @@ func closing(b *store.Store) error {
 	return nil
 }
 
-// sharedDaemon returns the running daemon if its store is not in the home and this command can open the store.
+// sharedDaemon returns the home's daemon if its store is not in the home and this command can open the store.
 // Otherwise it returns nil.
-func (t *terminal) sharedDaemon(ctx context.Context) *daemon.Client {
-	if d := t.daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
+func (t *terminal) sharedDaemon() *daemon.Client {
+	if d := t.daemonElsewhere(); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
 		return d
 	}
 	return nil
@@ -80,22 +80,22 @@ func (t *terminal) sharedDaemon(ctx context.Context) *daemon.Client {
 
 // hasStore reports whether the store exists. Verbs that only read must call hasStore first, because opening a missing
 // store creates the store and new keys.
-func (t *terminal) hasStore(ctx context.Context, storeURL string) bool {
+func (t *terminal) hasStore(storeURL string) bool {
 	if _, err := os.Stat(t.home.State()); storeURL != "" || !errors.Is(err, fs.ErrNotExist) {
 		return true
 	}
-	t.warnElsewhere(ctx, storeURL)
+	t.warnElsewhere(storeURL)
 	return false
 }
 
 // hasSharedStore is like hasStore, but for the store that sharedStore opens.
-func (t *terminal) hasSharedStore(ctx context.Context, storeURL string) bool {
-	return storeURL == "" && t.sharedDaemon(ctx) != nil || t.hasStore(ctx, storeURL)
+func (t *terminal) hasSharedStore(storeURL string) bool {
+	return storeURL == "" && t.sharedDaemon() != nil || t.hasStore(storeURL)
 }
 
 // withExistingStore is like withSharedStore, but returns an error if the store does not exist.
 func (t *terminal) withExistingStore(ctx context.Context, storeURL string, f func(*store.Store) error) error {
-	if !t.hasSharedStore(ctx, storeURL) {
+	if !t.hasSharedStore(storeURL) {
 		return t.noStore()
 	}
 	return t.withSharedStore(ctx, storeURL, f)
@@ -106,10 +106,11 @@ func (t *terminal) noStore() error {
 		"there is no store in %s yet", t.home.Dir())
 }
 
-// daemonElsewhere returns the running daemon if its store is not in the home. Otherwise it returns nil.
-func (t *terminal) daemonElsewhere(ctx context.Context) *daemon.Client {
+// daemonElsewhere returns the home's daemon if its store is not in the home. Otherwise it returns nil. A daemon that was
+// killed counts too, because its store still contains the keys, the approvals and the journal.
+func (t *terminal) daemonElsewhere() *daemon.Client {
 	d, err := daemon.FindDaemon(t.home)
-	if err != nil || d.Store == "" || !store.IsURL(d.Store) || !d.Alive(ctx) {
+	if err != nil || d.Store == "" || !store.IsURL(d.Store) {
 		return nil
 	}
 	return d

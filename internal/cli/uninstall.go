@@ -162,7 +162,7 @@ func removeFiles(dir string) error {
 // forgetAllowances removes the rights that were allowed for the servers of an agent. A store that cannot be used does
 // not prevent the removal of the agent.
 func (t *terminal) forgetAllowances(ctx context.Context, name string) {
-	if !t.hasSharedStore(ctx, "") {
+	if !t.hasSharedStore("") {
 		return
 	}
 	err := t.withSharedStore(ctx, "", func(b *store.Store) error {

@@ -65,7 +65,7 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 // of that daemon.
 func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, err error) {
 	if c, err := FindDaemon(h); err == nil {
-		if c.Alive(ctx) {
+		if c.URL != p.URL && c.Alive(ctx) { // at the address of this daemon, this daemon itself would answer
 			return &c.Presence, nil
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {

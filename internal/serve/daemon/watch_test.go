@@ -162,6 +162,19 @@ func TestPresence(t *testing.T) {
 	if other, err := Announce(t.Context(), h, second); err != nil || other == nil || other.URL != p.URL {
 		t.Errorf("Announce of a second daemon returned %v, %v; want the first daemon", other, err)
 	}
+	// A daemon at the address of a killed daemon does not take itself for that daemon.
+	file2, err := WriteKey(h, r.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := Presence{URL: p.URL, KeyFile: file2, PID: 2}
+	if other, err := Announce(t.Context(), h, again); other != nil || err != nil {
+		t.Errorf("Announce of a daemon at the same address returned %v, %v", other, err)
+	}
+	if c, err := FindDaemon(h); err != nil || c.PID != 2 {
+		t.Errorf("FindDaemon returned %v, %v; want the daemon that was announced last", c, err)
+	}
+	file = file2
 	Leave(h, second)
 	if _, err := FindDaemon(h); err != nil {
 		t.Errorf("the second daemon removed the daemon.json of the first: %v", err)
