@@ -99,26 +99,19 @@ const (
 	maxDepth = 200
 )
 
-// Import creates a manifest from the file or folder at path. Paths in the manifest are relative to output, which is the
-// folder where the caller will write the manifest.
-//
-// If only is not empty, Import imports only parts of an OpenAPI description. Each element is a tag, a path or an
-// operation.
-func Import(path, output string, only ...string) (*Result, error) {
-	return Options{Only: only}.Import(path, output)
-}
-
 // Options are the options of an import.
 type Options struct {
 	// Name is the name of the agent of a configuration. If it is empty, the import chooses one.
 	Name string
-	// Only selects the parts of an OpenAPI description; see [Import].
+	// Only selects parts of an OpenAPI description. Each element is a tag, a path or an operation. If it is empty, the
+	// whole description is imported.
 	Only []string
 	// LoopbackHTTP keeps an address of an OpenAPI description that is on this machine. It is for development.
 	LoopbackHTTP bool
 }
 
-// Import is like [Import].
+// Import creates a manifest from the file or folder at path. Paths in the manifest are relative to output, which is the
+// folder where the caller will write the manifest.
 func (o Options) Import(path, output string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
