@@ -84,8 +84,8 @@ func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 	return s, s.id, nil
 }
 
-// Missing returns the refusal for a principal who is not signed in.
-func (t *Target) Missing() *call.Refusal {
+// NotSignedIn returns the refusal for a principal who is not signed in.
+func (t *Target) NotSignedIn() *call.Refusal {
 	// The command is part of the message, because lists of agents show no hints.
 	return t.refuse("server %s needs a sign-in (%s)", t.Server, t.Command())
 }

@@ -136,7 +136,7 @@ func (s *Session) Refused(
 	if sent != "" || g.Issuer != "" {
 		return false, s.target.ended()
 	}
-	return false, s.target.Missing()
+	return false, s.target.NotSignedIn()
 }
 
 // obtain requests a token without a person and stores it. Calls that find an expired token wait for each other, and a

@@ -151,7 +151,7 @@ func (c callers) Of(s *agent.Server, principal string) (toolserver.SignIn, strin
 
 func (c callers) Missing(s *agent.Server, principal string) *call.Refusal {
 	t := c.of.target(s, principal)
-	return t.Missing()
+	return t.NotSignedIn()
 }
 
 // target returns what the sign-in of a principal to a remote server is stored under.
