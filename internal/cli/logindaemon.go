@@ -21,6 +21,14 @@ func (s *serverLogin) daemonFlags(cmd *cobra.Command) {
 		"the `file` with your API key for the daemon at --url (default: the token of ambit login for this address)")
 }
 
+// where returns the flag that names the daemon, followed by a space. It returns "" without a daemon.
+func (s *serverLogin) where() string {
+	if s.daemon == "" {
+		return ""
+	}
+	return "--url " + diag.ShellWord(s.daemon) + " "
+}
+
 // daemonAt returns a client for the daemon that the flags name.
 func (t *terminal) daemonAt(ctx context.Context, asked serverLogin) (*daemon.Client, error) {
 	var key string
@@ -84,6 +92,21 @@ func (t *terminal) loginDaemon(ctx context.Context, asked serverLogin) error {
 		return daemonRefusal(asked.daemon, err)
 	}
 	return t.show(map[string]any{"sign_in": g}, func() { t.printSignedIn(g, "") })
+}
+
+// listDaemon returns the user's sign-ins to remote tool servers at a daemon.
+func (t *terminal) listDaemon(ctx context.Context, asked serverLogin) ([]signin.Grant, error) {
+	d, err := t.daemonAt(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		SignIns []signin.Grant `json:"sign_ins"`
+	}
+	if err := d.Do(ctx, http.MethodGet, "/api/v1/signins", &list); err != nil {
+		return nil, daemonRefusal(asked.daemon, err)
+	}
+	return list.SignIns, nil
 }
 
 // logoutDaemon signs the user out of a remote tool server of an agent on a daemon.

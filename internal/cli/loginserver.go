@@ -341,18 +341,15 @@ func (t *terminal) logoutServer(ctx context.Context, asked serverLogin) error {
 }
 
 func newLoginList(t *terminal) *cobra.Command {
-	return verb("list", exactly(0, "no arguments"), func(context.Context, []string) error {
-		k, err := t.signIns(t.home, false)
+	var s serverLogin
+	cmd := verb("list", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		all, err := t.listSignIns(ctx, s)
 		if err != nil {
 			return err
 		}
-		all, err := k.List()
-		if err != nil {
-			return vaultFailure(err)
-		}
 		return t.show(map[string]any{"sign_ins": all}, func() {
 			if len(all) == 0 {
-				t.notef("there are no sign-ins to tool servers; to sign in, run: ambit login AGENT SERVER")
+				t.notef("there are no sign-ins to tool servers; to sign in, run: ambit login %sAGENT SERVER", s.where())
 				return
 			}
 			t.table("", each(all, func(g signin.Grant) []string {
@@ -369,4 +366,22 @@ func newLoginList(t *terminal) *cobra.Command {
 			}))
 		})
 	})
+	s.daemonFlags(cmd)
+	return cmd
+}
+
+// listSignIns returns the sign-ins in this home, or the user's sign-ins at the daemon that the flags name.
+func (t *terminal) listSignIns(ctx context.Context, asked serverLogin) ([]signin.Grant, error) {
+	if asked.daemon != "" {
+		return t.listDaemon(ctx, asked)
+	}
+	k, err := t.signIns(t.home, false)
+	if err != nil {
+		return nil, err
+	}
+	all, err := k.List()
+	if err != nil {
+		return nil, vaultFailure(err)
+	}
+	return all, nil
 }

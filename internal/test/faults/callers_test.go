@@ -68,12 +68,13 @@ func (g *gateways) stop(i int, how syscall.Signal) {
 
 // TestCallersTokens makes interleaved calls of several principals over two gateways, which are killed meanwhile. Each
 // request to the remote server contains the token of its own caller. No token appears anywhere else.
-func TestCallersTokens(t *testing.T) { testCallers(t, 6, 240, 2) }
+func TestCallersTokens(t *testing.T) { testCallers(t, 6, 240, 2, 3*time.Second) }
 
-func testCallers(t *testing.T, persons, calls, kills int) {
+// testCallers makes calls with tokens that ambit renews after the given time.
+func testCallers(t *testing.T, persons, calls, kills int, renewal time.Duration) {
 	t.Parallel()
 	cluster := statetest.NewCluster(t)
-	remote := newProvider(t, 33) // ambit renews a token 30 seconds before it expires
+	remote := newProvider(t, int((30*time.Second + renewal).Seconds())) // ambit renews a token 30 seconds before it expires
 	g := &gateways{args: []string{"--store", cluster.Place()}, running: make([]*daemon, 2)}
 	for range g.running {
 		h := newFixture(t, "-", 0)
@@ -354,8 +355,21 @@ func TestLoginAtDaemon(t *testing.T) {
 	if err != nil || !strings.Contains(list.text, `"principal":"`+person(1)+`"`) || strings.Contains(list.text, canary) {
 		t.Errorf("the list of sign-ins: %s, %v", list.text, err)
 	}
+	listed := func() string {
+		stdout, stderr, code := h.ambit("login", "list", "--json", "--url", d.url, "--key-file", keyFile)
+		if code != 0 {
+			t.Errorf("ambit login list: exit %d: %s", code, stderr)
+		}
+		return stdout
+	}
+	if list := listed(); strings.Count(list, `"agent"`) != 1 || !strings.Contains(list, person(1)) {
+		t.Errorf("the caller's sign-ins: %s", list) // the operator's own sign-in is not listed
+	}
 	if stdout, stderr, code := h.ambit(append([]string{"logout"}, at...)...); code != 0 || !strings.Contains(stdout, "signed out") {
 		t.Errorf("ambit logout: %s%s", stdout, stderr)
+	}
+	if list := listed(); strings.Contains(list, `"agent"`) {
+		t.Errorf("the caller's sign-ins after the sign-out: %s", list)
 	}
 	if a, err := caller.send("POST", "/api/v1/agents/till/call", callOf(person(1))); err != nil || a.Error.Code != "credential_missing" {
 		t.Errorf("a call after the sign-out: %s, %v", a.text, err)
