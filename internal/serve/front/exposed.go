@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,12 +18,6 @@ import (
 // This file forwards requests for resources, prompts and completions, if the operator has exposed them. With one
 // server, requests and results are forwarded unchanged. With several servers, their lists are merged, and a request
 // goes to the server that listed the requested item.
-
-// routes remembers which server listed each resource, resource template and prompt.
-type routes struct {
-	mu sync.Mutex
-	to map[string]string // maps "uri X", "template X" or "prompt X" to the alias of the server
-}
 
 // aliases returns the aliases of all servers with the given capability, in the order of the manifest.
 func (a *Agent) aliases(capability string) []string {
@@ -211,7 +204,7 @@ const (
 
 // merge asks every server for its list and returns one merged list. Each server has an equal share of maxMessage bytes;
 // the rest of a longer list is left out. If several items have the same name, only the first one is listed. The agent's
-// own prompts come first. The server of each item is stored in a.routes.
+// own prompts come first. The server of each item is stored in a.routes, for this caller.
 func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) jsontext.Value {
 	var all [][]byte
 	to := map[string]string{}
@@ -251,16 +244,7 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 			f.Params = set(f.Params, "cursor", cursor)
 		}
 	}
-	a.routes.mu.Lock()
-	if a.routes.to == nil {
-		a.routes.to = map[string]string{}
-	}
-	for key, alias := range to {
-		if alias != "" && len(a.routes.to) < 4*maxListed {
-			a.routes.to[key] = alias
-		}
-	}
-	a.routes.mu.Unlock()
+	a.routes.keep(r.principal, list, to)
 	return slices.Concat([]byte(`{"`+list+`":[`), bytes.Join(all, []byte(",")), []byte(`]}`))
 }
 
@@ -337,35 +321,18 @@ func (a *Agent) route(ctx context.Context, r *request, servers []string) (string
 }
 
 func (a *Agent) routed(r *request) (string, bool) {
-	a.routes.mu.Lock()
-	defer a.routes.mu.Unlock()
 	params := r.Params
 	if r.Method == "completion/complete" {
 		params = lookup(params, "ref")
 	}
 	if name, ok := text(lookup(params, "name")); ok {
-		alias, found := a.routes.to["prompt "+name]
-		return alias, found
+		return a.routes.prompt(r.principal, name)
 	}
 	uri, ok := text(lookup(params, "uri"))
 	if !ok {
 		return "", false
 	}
-	for _, kind := range []string{"uri ", "template "} {
-		if alias, found := a.routes.to[kind+uri]; found {
-			return alias, true
-		}
-	}
-	// If several templates match, use the one with the longest prefix before its first variable.
-	best, longest := "", -1
-	for key, alias := range a.routes.to {
-		template, ok := strings.CutPrefix(key, "template ")
-		fixed, _, _ := strings.Cut(template, "{")
-		if ok && strings.HasPrefix(uri, fixed) && len(fixed) > longest {
-			best, longest = alias, len(fixed)
-		}
-	}
-	return best, longest >= 0
+	return a.routes.resource(r.principal, uri)
 }
 
 // ownPrompt answers prompts/get for the agent's own prompts. The last result reports whether the prompt exists.

@@ -80,8 +80,8 @@ func TestMergedListsAreBounded(t *testing.T) {
 	if n := strings.Count(string(got), `"uri":"`); len(got) > maxMessage || n != 8 {
 		t.Errorf("the list has %d items and %d bytes", n, len(got))
 	}
-	if len(a.routes.to) != 8 || d.pages["fs"] != 5 || d.pages["db"] != 5 {
-		t.Errorf("%d routes after %v pages", len(a.routes.to), d.pages)
+	if n := len(a.routes.of[""].lists["resources"]); n != 8 || d.pages["fs"] != 5 || d.pages["db"] != 5 {
+		t.Errorf("%d routes after %v pages", n, d.pages)
 	}
 }
 
