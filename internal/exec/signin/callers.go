@@ -87,7 +87,27 @@ func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 // NotSignedIn returns the refusal for a principal who is not signed in.
 func (t *Target) NotSignedIn() *call.Refusal {
 	// The command is part of the message, because lists of agents show no hints.
-	return t.refuse("server %s needs a sign-in (%s)", t.Server, t.Command())
+	r := t.refuse("server %s needs a sign-in (%s)", t.Server, t.Command())
+	r.SignIn = t.Server
+	return r
+}
+
+// PagePath is the path of the daemon's page at which a caller signs in to a remote server.
+const PagePath = "/login/server"
+
+// Page returns the address of the daemon's page at which the target's principal signs in, and the id of the present
+// sign-in, or "" without one. The address contains nothing that identifies the principal: on the page, each person signs
+// in for themselves. It is "" if the principal is not a caller of a daemon.
+func (k *Keeper) Page(t Target) (page, id string) {
+	if t.Daemon == "" {
+		return "", ""
+	}
+	_, id, err := k.CallerSession(t)
+	if err != nil {
+		return "", ""
+	}
+	query := url.Values{"agent": {t.Agent}, "server": {t.Server}}
+	return t.Daemon + PagePath + "?" + query.Encode(), id
 }
 
 // Begun is a sign-in that waits for the answer of the authorization server's page.

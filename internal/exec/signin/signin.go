@@ -94,7 +94,9 @@ func (t *Target) refuse(format string, args ...any) *call.Refusal {
 
 // ended returns the refusal for a sign-in whose tokens are no longer valid.
 func (t *Target) ended() *call.Refusal {
-	return t.refuse("the sign-in for server %s is no longer valid (%s)", t.Server, t.Command())
+	r := t.refuse("the sign-in for server %s is no longer valid (%s)", t.Server, t.Command())
+	r.SignIn = t.Server
+	return r
 }
 
 // Grant is a stored sign-in without its tokens.

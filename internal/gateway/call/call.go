@@ -162,6 +162,8 @@ type Refusal struct {
 	// Command is a shell command that is shown after Hint. If Hint is the default hint of Code, Command is ignored and the
 	// default command of Code is shown instead.
 	Command diag.Command `json:"-"`
+	// SignIn is the alias of the remote server that needs a sign-in of the caller. It is "" if a sign-in does not help.
+	SignIn string `json:"-"`
 	// Unsent is set if the call certainly never reached the tool. An unsent call does not count toward any limit. In
 	// contrast, a read that was sent does count, although its effect is also NoEffect.
 	Unsent bool `json:"-"`

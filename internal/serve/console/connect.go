@@ -1,12 +1,16 @@
 package console
 
 import (
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // SignIn is a remote server at which each person signs in for themselves. State is in, ended or none.
@@ -22,10 +26,14 @@ const (
 	returnLife    = 10 * time.Minute
 )
 
-// wayBack is the content of the cookie that leads from AnswerPath to the session that began a sign-in.
+// wayBack is the content of the cookie that leads from AnswerPath to the session that began a sign-in. A sign-in that
+// began on the page [signin.PagePath] has no session of the console. Who and Session then say who began it, and only the
+// browser with this cookie can complete it.
 type wayBack struct {
-	Home  string `json:"h"`
-	Until int64  `json:"u"`
+	Home    string              `json:"h,omitempty"`
+	Who     *identity.Principal `json:"p,omitempty"`
+	Session string              `json:"s,omitempty"`
+	Until   int64               `json:"u"`
 }
 
 // connect begins a sign-in of the person to a remote server of an agent. The next page has a link to the authorization
@@ -38,13 +46,72 @@ func (c *Console) connect(w http.ResponseWriter, r *http.Request, s *session) {
 		c.connectFailed(w, r, s, errors.Join(err, parseErr))
 		return
 	}
-	back := wayBack{s.Home, time.Now().Add(returnLife).Unix()}
+	c.showWay(w, r, s, wayBack{Home: s.Home}, name, server, to)
+}
+
+// showWay shows the link to the authorization server, and sets the cookie for the way back.
+func (c *Console) showWay(
+	w http.ResponseWriter, r *http.Request, s *session, back wayBack, name, server string, to *url.URL,
+) {
+	back.Until = time.Now().Add(returnLife).Unix()
 	http.SetCookie(w, &http.Cookie{
 		Name: returnName, Value: c.seal(returnPurpose, back), Path: AnswerPath, MaxAge: int(returnLife.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: c.o.Secure,
 	})
 	c.show(w, r, s, http.StatusOK, "connect", "Sign in to "+server, "agents",
 		map[string]string{"Agent": name, "Server": server, "Page": to.String(), "Host": to.Host})
+}
+
+// serverPage asks for the key of a person whose MCP client opened the page. Anyone can send someone this address, so it
+// does not decide who signs in: the key does.
+func (c *Console) serverPage(w http.ResponseWriter, r *http.Request) {
+	c.askKey(w, r, http.StatusOK, r.URL.Query().Get("agent"), r.URL.Query().Get("server"), "", "")
+}
+
+func (c *Console) askKey(w http.ResponseWriter, r *http.Request, status int, name, server, problem, hint string) {
+	c.show(w, r, nil, status, "serverlogin", "Sign in to "+server, "", map[string]string{
+		"Agent": name, "Server": server, "To": signin.PagePath, "Problem": problem, "Hint": hint,
+	})
+}
+
+// serverLogin begins a sign-in of the person who holds the key in the form.
+func (c *Console) serverLogin(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+	if _, large := errors.AsType[*http.MaxBytesError](r.ParseForm()); large {
+		c.loginFailed(w, r, http.StatusRequestEntityTooLarge, "The sign-in request is too large.")
+		return
+	}
+	name, server, key := r.PostForm.Get("agent"), r.PostForm.Get("server"), strings.TrimSpace(r.PostForm.Get("key"))
+	session := "sign-in page " + rand.Text()
+	page, who, err := c.o.Backend.ConnectWith(r, name, server, key, session)
+	to, parseErr := url.Parse(page)
+	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
+		c.askKey(w, r, http.StatusForbidden, name, server, refusal.Message, refusal.HintFor(""))
+		return
+	}
+	if err := errors.Join(err, parseErr); err != nil {
+		c.unavailable(w, r, nil, "Signing in to this server is not possible at the moment.", err)
+		return
+	}
+	c.showWay(w, r, nil, wayBack{Who: c.withoutRights(who), Session: session}, name, server, to)
+}
+
+// served completes a sign-in that began on the page of serverPage, in the same browser.
+func (c *Console) served(w http.ResponseWriter, r *http.Request, back *wayBack) {
+	if !c.isAccepted(back.Who) || c.o.Backend.Standing(r.Context(), back.Who) != nil {
+		c.loginFailed(w, r, http.StatusForbidden, "The key that began this sign-in is no longer valid.")
+		return
+	}
+	_, err := c.o.Backend.Connected(r.Context(), back.Who, back.Session, r.URL.Query())
+	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
+		c.loginFailed(w, r, http.StatusForbidden, "The sign-in failed: "+refusal.Message+".")
+		return
+	}
+	if err != nil {
+		c.unavailable(w, r, nil, "Signing in to this server is not possible at the moment.", err)
+		return
+	}
+	c.show(w, r, nil, http.StatusOK, "served", "Signed in", "", map[string]string{"Who": back.Who.Name})
 }
 
 // answer receives the browser from the authorization server. The browser does not send the session's cookie with a
@@ -54,6 +121,10 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) {
 	cookie, err := r.Cookie(returnName)
 	if err != nil || !c.open(returnPurpose, cookie.Value, &back) || back.Until < time.Now().Unix() {
 		c.loginFailed(w, r, http.StatusForbidden, "No sign-in to a server was begun in this browser, or it has expired.")
+		return
+	}
+	if back.Session != "" {
+		c.served(w, r, &back)
 		return
 	}
 	q, fields := r.URL.Query(), map[string]string{}

@@ -37,6 +37,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -69,6 +70,8 @@ type Backend interface {
 	// browser session. Only this session can complete the sign-in with Connected, which returns the agent's name. Errors
 	// are a [*call.Refusal] if the person can do something about them.
 	Connect(r *http.Request, name, server string, who *identity.Principal, session string) (page string, err error)
+	// ConnectWith is like Connect, for the principal that holds an API key or token, who need not be an administrator.
+	ConnectWith(r *http.Request, name, server, key, session string) (page string, who *identity.Principal, err error)
 	Connected(ctx context.Context, who *identity.Principal, session string, answer url.Values) (name string, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
@@ -274,6 +277,8 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET /login", c.loginPage)
 	c.mux.HandleFunc("POST /login", c.login)
 	c.mux.HandleFunc("GET "+AnswerPath, c.answer)
+	c.mux.HandleFunc("GET "+signin.PagePath, c.serverPage)
+	c.mux.HandleFunc("POST "+signin.PagePath, c.serverLogin)
 	for pattern, show := range map[string]page{
 		"GET /":                           (*Console).notFound,
 		"GET /{$}":                        (*Console).agents,

@@ -44,12 +44,17 @@ type session struct {
 
 // Link returns the path and query of a link that signs a person in as the principal p. The link works once.
 func (c *Console) Link(p *identity.Principal) string {
-	copied := p.WithoutRights()
-	who := &copied
+	who := c.withoutRights(p)
+	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
+}
+
+// withoutRights returns a copy of a principal for a link or cookie.
+func (c *Console) withoutRights(p *identity.Principal) *identity.Principal {
+	who := p.WithoutRights()
 	if who.Kind == identity.Local {
 		who.KeyID = c.daemonKey
 	}
-	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
+	return &who
 }
 
 // until returns the expiry time of a link or session that is created now. The result is not later than the expiry time

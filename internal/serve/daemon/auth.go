@@ -93,6 +93,11 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return nil, failure(codeNoKey, "the Authorization header must have the form \"Bearer KEY\"", hint)
 	}
+	return d.holder(r.Context(), text)
+}
+
+// holder returns the principal that holds a key or token.
+func (d *Daemon) holder(ctx context.Context, text string) (*identity.Principal, *problem) {
 	if p := d.options.Passing.Check(text); p != nil {
 		return p, nil
 	}
@@ -100,7 +105,7 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 	if !isKey && d.options.OIDC != nil {
 		check = d.options.OIDC
 	}
-	p, err := check.Check(r.Context(), text)
+	p, err := check.Check(ctx, text)
 	switch {
 	case err == nil:
 		return p, nil

@@ -264,6 +264,20 @@ func (b backend) Connect(
 	return begun.Page, nil
 }
 
+func (b backend) ConnectWith(
+	r *http.Request, name, server, key, session string,
+) (page string, who *identity.Principal, err error) {
+	p, trouble := b.holder(r.Context(), key)
+	if trouble != nil {
+		return "", nil, trouble.refusal()
+	}
+	begun, trouble := b.beginSignIn(r.Context(), p, session, name, server, b.base(r)+console.AnswerPath, nil)
+	if trouble != nil {
+		return "", nil, trouble.refusal()
+	}
+	return begun.Page, p, nil
+}
+
 func (b backend) Connected(
 	ctx context.Context, who *identity.Principal, session string, answer url.Values,
 ) (name string, err error) {

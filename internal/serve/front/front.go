@@ -32,7 +32,8 @@
 // A refused call returns a result with isError, not a protocol error. The model can therefore read the refusal. The
 // member structuredContent.error contains code, message, hint and retryable. For a tool with an outputSchema, this
 // object is in _meta["ambit/error"] instead. Clients check structuredContent against the outputSchema even in an
-// error.
+// error. If the caller must sign in to a remote server, and the client supports URL-mode elicitation, the client gets
+// the address of the page instead.
 //
 // # Transports
 //
@@ -104,6 +105,9 @@ type Agent struct {
 	// Spend marks the sealed state with the given id as used. The first result is false if the state was already marked.
 	// The mark is kept at least until the given time.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
+	// SignInPage returns the page at which a caller signs in to a remote server, and the id of the caller's present
+	// sign-in. The page is "" if there is none, and the id is "" if the caller is not signed in. SignInPage may be nil.
+	SignInPage func(principal, server string) (page, id string)
 	// Release is called when a client has disconnected. The parameter is the client's key.
 	Release func(key string)
 	// Greeted is called when the capabilities of the client on stdio are known.
@@ -175,6 +179,7 @@ const (
 	headerMismatch     = -32020
 	missingCapability  = -32021
 	unsupportedVersion = -32022
+	signInRequired     = -32042 // URLElicitationRequired of revision 2025-11-25
 )
 
 // request is a message from a client with everything needed to answer it.

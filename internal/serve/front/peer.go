@@ -37,6 +37,7 @@ type peer struct {
 	running      map[string]context.CancelFunc   // the cancel function of each open request, by request id
 	asked        map[string]chan mcpwire.Message // the unanswered questions to the client, by id
 	questions    int                             // the number of questions that were asked so far
+	signIns      map[string]pendingSignIn        // the sign-ins that the client was asked for, by server
 }
 
 func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
@@ -148,6 +149,7 @@ func (p *peer) notify(method string, params jsontext.Value) {
 
 // forward sends events to the client until ctx is done.
 func (p *peer) forward(ctx context.Context, s *subscriber) {
+	s.signedIn = p.signedIn
 	for {
 		e, ok := p.agent.next(ctx, s)
 		if !ok {

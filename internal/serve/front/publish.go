@@ -31,7 +31,9 @@ type subscriber struct {
 	hidden []bool // which tools were hidden from the caller at the last check
 	policy any    // the version of the policy at the last check
 	tick   *time.Ticker
-	bytes  atomic.Int64 // the size of the params in the queue
+	// signedIn returns the ids of the sign-ins that the client was asked for and that are complete. It may be nil.
+	signedIn func() []string
+	bytes    atomic.Int64 // the size of the params in the queue
 }
 
 const (
@@ -96,6 +98,11 @@ func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 			s.bytes.Add(-int64(len(e.params)))
 			return e, true
 		case <-s.tick.C:
+			if s.signedIn != nil {
+				for _, id := range s.signedIn() {
+					s.add(event{method: "notifications/elicitation/complete", params: marshal(map[string]string{"elicitationId": id})})
+				}
+			}
 			if a.policyChanged(s) {
 				for _, kind := range []string{gateway.Prompts, gateway.Resources} {
 					if a.exposes(kind) || kind == gateway.Prompts && len(a.Prompts) > 0 {

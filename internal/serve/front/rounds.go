@@ -36,6 +36,8 @@ type state struct {
 	Until   int64          `json:"u"` // when the state expires, in Unix seconds
 	Round   int            `json:"r"`
 	Server  jsontext.Value `json:"s,omitempty"` // the server's own requestState
+	// SignIn is set if ambit itself asked the client to open the page for a sign-in.
+	SignIn *awaitedSignIn `json:"l,omitempty"`
 }
 
 // binding returns a hash of the principal, the agent and the request. A state is valid only for requests with the
@@ -156,14 +158,17 @@ func extraParams(responses, server jsontext.Value) jsontext.Value {
 // sealState replaces the server's requestState in a result with a sealed state, which contains the original
 // requestState.
 func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontext.Value, error) {
+	return a.withState(r, raw, state{Call: c.ID, Server: lookup(raw, "requestState")})
+}
+
+// withState adds a sealed state to a result. It completes the state.
+func (a *Agent) withState(r *request, raw jsontext.Value, s state) (jsontext.Value, error) {
 	keys, err := a.Keys()
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := keys.SealText(statePurpose, state{
-		Binding: a.binding(r), ID: gateway.NewID(), Call: c.ID, Until: time.Now().Add(stateLife).Unix(),
-		Round: r.round + 1, Server: lookup(raw, "requestState"),
-	})
+	s.Binding, s.ID, s.Until, s.Round = a.binding(r), gateway.NewID(), time.Now().Add(stateLife).Unix(), r.round+1
+	sealed, err := keys.SealText(statePurpose, s)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +195,12 @@ func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError 
 	if err != nil {
 		return &rpcError{Code: invalidParams, Message: "the requestState is invalid: " + err.Error()}
 	}
-	c.Continues, c.More, r.round = s.Call, extraParams(responses, s.Server), s.Round
+	r.round = s.Round
+	if s.SignIn != nil {
+		a.awaitSignIn(ctx, r, s.SignIn, responses)
+		return nil
+	}
+	c.Continues, c.More = s.Call, extraParams(responses, s.Server)
 	return nil
 }
 

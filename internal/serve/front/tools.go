@@ -176,6 +176,9 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		}
 		return raw, nil
 	}
+	if result, problem, asked := a.askSignIn(r, c, refusal); asked {
+		return result, problem
+	}
 	return a.refusalResult(r, c.Tool, refusal)
 }
 

@@ -170,6 +170,15 @@ func (a *Agent) SignInTarget(server, principal string) (signin.Target, bool) {
 	return a.target(s, principal), true
 }
 
+// signInPage returns the page at which the principal signs in to a remote server. See [front.Agent.SignInPage].
+func (a *Agent) signInPage(principal, server string) (page, id string) {
+	t, found := a.SignInTarget(server, principal)
+	if !found {
+		return "", ""
+	}
+	return a.options.SignIns.Page(t)
+}
+
 // listing is the gateway for lists of tools: it also hides the tools that a server does not offer to the caller.
 type listing struct {
 	*gateway.Gateway

@@ -177,7 +177,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a.front = &front.Agent{
 		Gateway: listing{a.gateway, a}, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
 		Ready: a.awaitTools, Wake: a.wakeFor, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
-		Spend: a.spend, Level: a.level, Unavailable: a.unavailable,
+		Spend: a.spend, Level: a.level, Unavailable: a.unavailable, SignInPage: a.signInPage,
 	}
 	if o.Sole {
 		a.front.Greeted = a.setClient

@@ -10,5 +10,10 @@ func init() {
 		{"P392", "internal/serve/front/publish.go", `return s.policy != was`, `return false && was != nil`, "./internal/serve/front", "TestItemsChangeWithPolicy"},
 		{"P393", "internal/serve/console/connect.go", `Connected(r.Context(), s.Who, s.id(), r.URL.Query())`, `Connected(r.Context(), s.Who, "", r.URL.Query())`, "./internal/serve/console", "TestConnect"},
 		{"P394", "internal/serve/console/connect.go", `!c.open(returnPurpose, cookie.Value, &back) || back.Until < time.Now().Unix() {`, `!c.open(returnPurpose, cookie.Value, &back) && false {`, "./internal/serve/console", "TestConnect"},
+		{"P460", "internal/serve/console/connect.go", `wayBack{Who: c.withoutRights(who), Session: session}`, `wayBack{Who: c.withoutRights(who), Session: "sign-in page"}`, "./internal/serve/console", "TestConnectWithKey"},
+		{"P460", "internal/serve/console/connect.go", `if !c.isAccepted(back.Who) || c.o.Backend.Standing(r.Context(), back.Who) != nil {`, `if false {`, "./internal/serve/console", "TestConnectWithKey"},
+		{"P461", "internal/serve/daemon/console.go", `b.beginSignIn(r.Context(), p, session,`, `b.beginSignIn(r.Context(), consoleUser, session,`, "./internal/test/faults", "TestSignInPageOfDaemon"},
+		{"P462", "internal/serve/front/routes.go", "	t := r.of[principal]\n	if t == nil {\n		t =", "	principal = \"\"\n	t := r.of[principal]\n	if t == nil {\n		t =", "./internal/serve/front", "TestRoutesOfEachCaller"},
+		{"P462", "internal/serve/front/routes.go", `&& len(r.of) > 1 {`, `&& len(r.of) < 0 {`, "./internal/serve/front", "TestRoutesOfEachCaller"},
 	}...)
 }

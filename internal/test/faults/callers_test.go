@@ -7,20 +7,28 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"html"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -383,5 +391,127 @@ func TestLoginAtDaemon(t *testing.T) {
 	}
 	if wrong, _ := remote.faults(); len(wrong) > 0 {
 		t.Error(wrong)
+	}
+}
+
+// TestSignInPageOfDaemon calls a tool with a client that can open pages. The daemon asks the client to open its page, on
+// which the caller enters their key and signs in. Then the daemon notifies the client, and the call succeeds.
+func TestSignInPageOfDaemon(t *testing.T) {
+	t.Parallel()
+	remote := newProvider(t, 3600)
+	h := newFixture(t, "-", 0)
+	h.env = append(h.env, "AMBIT_DEV=1")
+	h.declare(map[string]any{"transport": "http", "endpoint": remote.endpoint()}, 0)
+	h.login("operator", h.agent, "till")
+	d := h.serve()
+	keys := map[string]string{}
+	for _, name := range []string{person(1), person(2)} {
+		stdout, stderr, code := h.ambit("key", "new", "--json", "--agents", "till", "--principal", name)
+		var made struct{ Key string }
+		if err := json.Unmarshal([]byte(stdout), &made); err != nil || code != 0 {
+			t.Fatalf("ambit key new: %s %s", stdout, stderr)
+		}
+		keys[name] = made.Key
+	}
+	complete := make(chan string, 1)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
+		ElicitationCompleteHandler: func(_ context.Context, r *mcp.ElicitationCompleteNotificationRequest) {
+			complete <- r.Params.ElicitationID
+		},
+	})
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: d.url + "/mcp/till", HTTPClient: &http.Client{Transport: bearer(keys[person(1)])},
+	}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	look := func() (*mcp.CallToolResult, error) {
+		return session.CallTool(t.Context(), &mcp.CallToolParams{Name: "look", Arguments: map[string]any{"me": person(1)}})
+	}
+	_, err = look()
+	e, _ := errors.AsType[*jsonrpc.Error](err)
+	if e == nil || e.Code != mcp.CodeURLElicitationRequired {
+		t.Fatalf("a call without a sign-in: %v", err)
+	}
+	var asked struct{ Elicitations []mcp.ElicitParams }
+	if err := json.Unmarshal(e.Data, &asked); err != nil || len(asked.Elicitations) != 1 {
+		t.Fatalf("the question: %s, %v", e.Data, err)
+	}
+	page := asked.Elicitations[0].URL
+	if !strings.HasPrefix(page, d.url+"/login/server?") || strings.Contains(page, person(1)) {
+		t.Errorf("the page is %s", page)
+	}
+	// Whoever enters a key signs in for themselves, even if the client of someone else opened the page.
+	for _, name := range []string{person(2), person(1)} {
+		if name == person(1) && len(complete) > 0 {
+			t.Error("the sign-in of someone else completed the question")
+		}
+		signInOnPage(t, page, keys[name], name)
+	}
+	if id := <-complete; id != asked.Elicitations[0].ElicitationID {
+		t.Errorf("the notification names %s", id)
+	}
+	if result, err := look(); err != nil || result.IsError {
+		t.Errorf("a call after the sign-in: %+v, %v", result, err)
+	}
+	if wrong, right := remote.faults(); len(wrong) > 0 || right != 1 {
+		t.Errorf("%d right calls; %v", right, wrong)
+	}
+}
+
+// bearer adds a key to requests.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// signInOnPage enters a key on a daemon's page, and signs a person in.
+func signInOnPage(t *testing.T, page, key, me string) {
+	t.Helper()
+	at, err := url.Parse(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	read := func(resp *http.Response, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(body), key) {
+			t.Fatalf("%s: %d %s, %v", resp.Request.URL.Path, resp.StatusCode, body, err)
+		}
+		return string(body)
+	}
+	form := at.Query()
+	read(browser.Get(page))
+	form.Set("key", key)
+	text := read(browser.PostForm(page, form))
+	link := regexp.MustCompile(`id="continue" href="([^"]+)"`).FindStringSubmatch(text)
+	if link == nil {
+		t.Fatalf("there is no link to the provider: %s", text)
+	}
+	back, err := visit(t.Context(), html.UnescapeString(link[1]), me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(back.String()) // another browser
+	if err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("another browser completes the sign-in: %+v, %v", resp, err)
+	}
+	resp.Body.Close()
+	if text := read(browser.Get(back.String())); !strings.Contains(text, me) {
+		t.Errorf("the last page: %s", text)
 	}
 }
