@@ -298,6 +298,13 @@ func (l *Locking) pin(ctx context.Context) error {
 		l.pinned[s.Alias] = !bytes.Equal(text, l.text)
 		l.text = text
 	}
+	for _, name := range l.Scripts {
+		if len(l.failed) == 0 && !slices.ContainsFunc(fetched, func(p *pack.Package) bool {
+			return p != nil && slices.Contains(p.Scripts, name)
+		}) {
+			return pack.ErrUnknownScripts(name)
+		}
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
@@ -162,17 +163,18 @@ func (f *fetch) npmInstalled(dir string) error {
 	return nil
 }
 
-// npmScripts runs the install scripts of the packages in want.Scripts.
+// npmScripts runs the install scripts of the packages in want.Scripts that the package depends on, and removes the others
+// from the list, because the list is for all servers of an agent.
 func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
 	var deps map[string]npmDependency
 	if err := json.Unmarshal(f.deps, &deps); err != nil {
 		return err
 	}
-	for _, name := range f.want.Scripts {
-		if !npmName().MatchString(name) || !anyNamed(deps, name) {
-			return fail(NotFound, name, "--allow-scripts lists this package, but "+f.ref.String()+" does not depend on it",
-				"correct the name, or remove the package from --allow-scripts", nil)
-		}
+	f.want.Scripts = slices.DeleteFunc(f.want.Scripts, func(name string) bool {
+		return !npmName().MatchString(name) || !anyNamed(deps, name)
+	})
+	if len(f.want.Scripts) == 0 {
+		return nil
 	}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {

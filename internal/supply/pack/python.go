@@ -83,10 +83,7 @@ func (f *fetch) python(ctx context.Context) error {
 		!IsExact(PyPI, f.ref.Version) {
 		return fail(NotFound, f.ref.String(), "this is not a Python package with an exact version", "write name==1.2.3", nil)
 	}
-	if len(f.want.Scripts) > 0 {
-		return fail(Unsafe, f.ref.String(), "--allow-scripts does not apply: Python packages have no install scripts",
-			"remove --allow-scripts", nil)
-	}
+	f.want.Scripts = nil // Python packages have no install scripts
 	python, version, err := findPython(ctx, f.ref.Runtime, "")
 	if err != nil {
 		return err

@@ -109,6 +109,12 @@ func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Pac
 	return p, nil
 }
 
+// ErrUnknownScripts returns the error for a package of --allow-scripts that no package of an agent depends on.
+func ErrUnknownScripts(name string) error {
+	return fail(NotFound, name, "--allow-scripts lists this package, but no server depends on it",
+		"correct the name, or remove the package from --allow-scripts", nil)
+}
+
 // ErrScripts returns the error for a package that would run install scripts when a server starts. Scripts run without a
 // sandbox, and a lock file can come from a stranger. So only ambit lock runs them, when a person asks for it.
 func ErrScripts(ref Ref, scripts []string) error {
