@@ -12,7 +12,7 @@ func init() {
 		{"P450", "internal/serve/daemon/api.go", `		if hidden[t.Name] {`, `		if false {`, "./internal/serve/daemon", "TestAgentAsEachCallerSeesIt"},
 		{"P449", "internal/exec/signin/storage.go", `return !alive, err`, `return !alive || since > 0, err`, "./internal/exec/signin", "TestClocksDiffer"},
 		{"P444", "internal/exec/signin/callers.go", `tx.Exec(` + "`" + `UPDATE signins_begun SET sealed = $1 WHERE id = $2` + "`" + `, []byte{}, id)`, `tx.Exec(` + "`" + `DELETE FROM signins_begun WHERE id = $1` + "`" + `, id)`, "./internal/exec/signin", "TestFailedSignInsCount"},
-		{"P444", "internal/exec/signin/callers.go", `full = waiting >= maxBegun;`, `full = waiting < 0;`, "./internal/exec/signin", "TestManyBegunAtOnce"},
+		{"P444", "internal/exec/signin/callers.go", `full = begun >= maxBegun;`, `full = begun < 0;`, "./internal/exec/signin", "TestManyBegunAtOnce"},
 		{"P445", "internal/exec/signin/flow.go", `case isErrorCode(e.code):`, `case e.code != "":`, "./internal/exec/signin", "TestErrorCodes"},
 		{"P446", "internal/exec/signin/dpop.go", `context.WithValue(ctx, oauth2.HTTPClient, &c)`, `context.WithValue(ctx, oauth2.HTTPClient, http.DefaultClient)`, "./internal/exec/signin", "TestPrivateEndpoints"},
 		{"P446", "internal/exec/signin/discover.go", `	resp, err := c.client.Do(req)`, `	resp, err := http.DefaultTransport.RoundTrip(req)`, "./internal/exec/signin", "TestPrivateEndpoints"},

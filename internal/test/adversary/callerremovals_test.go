@@ -18,7 +18,7 @@ func init() {
 		{"P387", "internal/exec/toolserver/connect.go", `err != nil || on || s.options.Authorize == nil {`, `err != nil || on && false || s.options.Authorize == nil {`, "./internal/exec/toolserver", "TestCallersAreProven"},
 		{"P387", "internal/serve/host/binding.go", `byCaller || err != nil {`, `byCaller && err != nil {`, "./internal/test/faults", "TestLoginAtDaemon"},
 		{"P388", "internal/exec/toolserver/callers.go", `len(c.all) >= maxCallers && !c.evict():`, `len(c.all) < 0 && !c.evict():`, "./internal/exec/toolserver", "TestCallersAreBounded"},
-		{"P388", "internal/exec/signin/callers.go", `full = waiting >= maxBegun;`, `full = waiting < 0;`, "./internal/exec/signin", "TestManyBegun"},
+		{"P388", "internal/exec/signin/callers.go", `full = begun >= maxBegun;`, `full = begun < 0;`, "./internal/exec/signin", "TestManyBegun"},
 		{"P389", "internal/serve/daemon/signins.go", `if !isLoopback(asked.Redirect) {`, `if false {`, "./internal/serve/daemon", "TestSignInRedirect"},
 		{"P389", "internal/serve/daemon/presence.go", `if u.Scheme != "https" && (`, `if false && (`, "./internal/serve/daemon", "TestKeyNeedsHTTPS"},
 	}...)
