@@ -87,14 +87,23 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 			return fileFailure(err)
 		}
 	}
+	written := 0
+	if gone {
+		written = countFiles(t.home.AgentFiles(name))
+	}
 	if gone && !f.dryRun {
 		if err := t.removeAgent(ctx, ledger, name); err != nil {
 			return err
 		}
 	}
-	doc := map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun}
+	doc := map[string]any{
+		"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun, "server_files": written,
+	}
 	return t.show(doc, func() {
 		if f.dryRun {
+			if written > 0 {
+				t.notef("this would delete %s that its servers wrote to their private folders", count(written, "file"))
+			}
 			t.notef("nothing was changed, because this was a dry run")
 			return
 		}
@@ -106,7 +115,21 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 		for _, row := range rows {
 			t.notef("  %s: removed", row.Client)
 		}
+		if written > 0 {
+			t.notef("  %s that its servers wrote to their private folders: deleted", count(written, "file"))
+		}
 	})
+}
+
+// countFiles returns the number of regular files in a folder.
+func countFiles(dir string) (n int) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // what cannot be read is not counted
+		if d != nil && d.Type().IsRegular() {
+			n++
+		}
+		return nil
+	})
+	return n
 }
 
 // whereLeft describes the clients in which an agent is still installed.
