@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -140,22 +141,21 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	}
 	defer b.Close()
 	defer g.Close()
-	if err := g.Recover(k.t.Context()); err != nil {
-		k.t.Fatal(err)
-	}
-	if n := k.effects(); n != effects {
-		k.t.Errorf("got %d effects, want %d", n, effects)
-	}
 	var got []journal.Decision
-	entries, err := b.Journal.Show(k.t.Context(), journal.Filter{Principal: k.who, Limit: 100})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	for _, e := range entries {
-		got = append(got, e.Record.Decision)
+	// A PostgreSQL server can need a moment to notice that the process was killed.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if err := g.Recover(k.t.Context()); err != nil {
+			k.t.Fatal(err)
+		}
+		if got = k.decisions(b); slices.Equal(got, want) || time.Now().After(deadline) {
+			break
+		}
 	}
 	if !slices.Equal(got, want) {
 		k.t.Errorf("the journal has %v, want %v", got, want)
+	}
+	if n := k.effects(); n != effects {
+		k.t.Errorf("got %d effects, want %d", n, effects)
 	}
 	_, err = g.Call(k.t.Context(), keyed(k.tool, k.who))
 	more := k.effects() - effects
@@ -168,6 +168,19 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	if report, err := b.Journal.Verify(k.t.Context(), journal.Check{}); err != nil || !report.OK {
 		k.t.Errorf("verifying the journal failed: %+v, %v", report, err)
 	}
+}
+
+// decisions returns the decisions that the journal contains about the calls of the principal.
+func (k killed) decisions(b *store.Store) (got []journal.Decision) {
+	k.t.Helper()
+	entries, err := b.Journal.Show(k.t.Context(), journal.Filter{Principal: k.who, Limit: 100})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, e := range entries {
+		got = append(got, e.Record.Decision)
+	}
+	return got
 }
 
 func (k killed) effects() int {
