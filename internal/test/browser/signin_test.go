@@ -348,14 +348,20 @@ func (b *browser) agree(end string) {
 		// The pages need no other input than the name and the password.
 		b.until(`location.href !== ` + at + ` && document.readyState === 'complete' &&
   (location.pathname.startsWith('` + end + `') || document.forms.length === 1)`)
-		if strings.HasPrefix(ask[string](b, `location.pathname`), end) {
-			return
-		}
-		at = ask[string](b, `JSON.stringify(location.href)`)
-		ask[bool](b, `(({ elements: e }) => {
+		// One script looks and clicks, because the browser can move on between two scripts.
+		switch page := ask[string](b, `(() => {
+  if (location.pathname.startsWith('`+end+`')) return 'end'
+  if (document.forms.length !== 1) return 'moved on'
+  const e = document.forms[0].elements, page = JSON.stringify(location.href)
   if (e.login) { e.login.value = 'ada'; e.password.value = 'a password for the test' }
   document.querySelector('button[type=submit]').click()
-  return true })(document.forms[0])`)
+  return page })()`); page {
+		case "end":
+			return
+		case "moved on":
+		default:
+			at = page
+		}
 	}
 }
 
