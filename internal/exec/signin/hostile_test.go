@@ -110,11 +110,12 @@ func TestReadAnswer(t *testing.T) {
 		"issuer with a slash":                 {"code=c&state=s&iss=https%3A%2F%2Flogin.example%2F", false},
 		"two issuers":                         {"code=c&state=s&iss=https%3A%2F%2Flogin.example&iss=x", false},
 		"two codes":                           {"code=c&code=d&state=s", false},
-		"an answer with both a code and an error":    {"code=c&state=s&error=server_error", false},
-		"an error with the state of another sign-in": {"error=access_denied&state=t", false},
-		"an empty issuer": {"code=c&state=s&iss=", false},
+		"an empty issuer":                     {"code=c&state=s&iss=", false},
+		"a code that is missing":              {"state=s", false},
+
+		"an answer with both a code and an error":     {"code=c&state=s&error=server_error", false},
+		"an error with the state of another sign-in":  {"error=access_denied&state=t", false},
 		"an issuer that is a prefix of the right one": {"code=c&state=s&iss=https%3A%2F%2Flogin.example.bank.example", false},
-		"a code that is missing":                      {"state=s", false},
 	} {
 		q, err := url.ParseQuery(tt.answer)
 		if err != nil {
