@@ -206,7 +206,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
 	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // an object that the user's service returned
-	case l.role == path && !d.strict && !outside(l.value): // an object of the work itself
+	case l.role == path && !d.strict && !systemPath.Match(l.value): // an object of the work itself
 	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // data that a person lets the agent enter, such as names
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
@@ -217,11 +217,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 }
 
-// outside reports whether a path leads to hidden files or to files of the system.
-func outside(path []byte) bool {
-	return systemPath.Match(path)
-}
-
+// systemPath matches paths of hidden files and of files of the system.
 var systemPath = regexp.MustCompile(`^~|\.\.|(?i)^(/|[a-z]:\\)(etc|usr|bin|sbin|lib|boot|root|var|opt|dev|proc|sys|system|windows|program)\b|(^|[/\\])\.[^/\\.]*([/\\]|rc$|profile$)`)
 
 // secretNames contains names of arguments that decide who has access.
