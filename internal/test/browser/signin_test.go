@@ -251,7 +251,7 @@ func TestServerSignIn(t *testing.T) {
 			}
 			command := "ambit login " + manifest + " there"
 			p.ambit(3, command, "call", manifest, "whoami")
-			p.signIn(manifest)
+			p.signIn(there.from, manifest)
 			for range 2 {
 				p.ambit(0, "I know you", "call", manifest, "whoami")
 			}
@@ -264,7 +264,7 @@ func TestServerSignIn(t *testing.T) {
 			}
 			resp.Body.Close()
 			p.ambit(3, "is no longer valid ("+command+")", "call", manifest, "whoami")
-			p.signIn(manifest)
+			p.signIn(there.from, manifest)
 			p.ambit(0, "I know you", "call", manifest, "whoami")
 			p.ambit(0, "signed out", "logout", manifest, "there")
 			p.ambit(3, command, "call", manifest, "whoami")
@@ -317,7 +317,7 @@ func (p *person) ambit(want int, says string, args ...string) {
 }
 
 // signIn runs ambit login, and signs in on the pages that ambit opens in the browser.
-func (p *person) signIn(manifest string) {
+func (p *person) signIn(from provider, manifest string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
 	defer cancel()
@@ -334,24 +334,26 @@ func (p *person) signIn(manifest string) {
 	case err := <-ended:
 		p.t.Fatalf("ambit login opened no page: %v\n%s", err, p.printed.String())
 	}
-	p.agree("/callback")
+	from.agree(p.browser, "/callback")
 	p.text("body", "You can close this page")
 	if err := <-ended; err != nil || !strings.Contains(p.printed.String(), "signed in to server there") {
 		p.t.Fatalf("ambit login: %v\n%s", err, p.printed.String())
 	}
 }
 
-// agree signs in and agrees on the pages of an authorization server, until the browser is at the given path.
-func (b *browser) agree(end string) {
+// agree signs in and agrees on the pages of the authorization server, until the browser is at the given path of ambit.
+func (p provider) agree(b *browser, end string) {
 	b.t.Helper()
+	atEnd := `location.origin !== '` + p.origin + `' && location.pathname.startsWith('` + end + `')`
+	// The pages need no other input than the name and the password. The pages of ambit before and after them can have
+	// forms too.
+	atForm := `location.origin === '` + p.origin + `' && document.forms.length === 1`
 	for at := `""`; ; {
-		// The pages need no other input than the name and the password.
-		b.until(`location.href !== ` + at + ` && document.readyState === 'complete' &&
-  (location.pathname.startsWith('` + end + `') || document.forms.length === 1)`)
+		b.until(`location.href !== ` + at + ` && document.readyState === 'complete' && (` + atEnd + ` || ` + atForm + `)`)
 		// One script looks and clicks, because the browser can move on between two scripts.
 		switch page := ask[string](b, `(() => {
-  if (location.pathname.startsWith('`+end+`')) return 'end'
-  if (document.forms.length !== 1) return 'moved on'
+  if (`+atEnd+`) return 'end'
+  if (!(`+atForm+`)) return 'moved on'
   const e = document.forms[0].elements, page = JSON.stringify(location.href)
   if (e.login) { e.login.value = 'ada'; e.password.value = 'a password for the test' }
   document.querySelector('button[type=submit]').click()
@@ -382,7 +384,7 @@ func TestConnectInTheConsole(t *testing.T) {
 	b.text("#continue", strings.TrimPrefix(there.from.origin, "http://"))
 	b.look("connect")
 	b.do(chromedp.Click(chromedp.CSS("#continue")))
-	b.agree(b.home + "/agents/notes")
+	there.from.agree(b, b.home+"/agents/notes")
 	b.text("#servers", "you are signed in")
 	b.look("connect-in")
 	b.open("/agents/notes/tools/whoami")
