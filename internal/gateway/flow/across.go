@@ -3,8 +3,8 @@ package flow
 import "slices"
 
 // acrossSources judges a call that sends content of one result to a destination from another result, for example a code
-// from one mail to the sender of another mail. The destination must be known only from a field next to running text, so
-// that the author of the text can have chosen the destination.
+// from one mail to the sender of another mail. It considers only destinations from fields of results that also contain
+// running text, because the author of that text may have chosen the destination.
 func (d *decision) acrossSources(leaves []leaf) {
 	var origins []string
 	for i := range leaves {
@@ -28,10 +28,11 @@ func (d *decision) acrossSources(leaves []leaf) {
 	}
 }
 
-// minNumber is the number of digits from which a number is unlikely to occur in two results by chance.
+// minNumber is the smallest number of digits at which a number is unlikely to occur in two results by chance.
 const minNumber = 5
 
-// fromElsewhere reports a number, an address or a quotation that occurs in results, but not in the given ones.
+// fromElsewhere reports a number, an address or a quotation in the argument that occurs only in results of calls other
+// than origins.
 func (d *decision) fromElsewhere(l *leaf, origins []string) {
 	for i := range l.words.len() {
 		if token := l.words.token(i); digits(token) >= minNumber && d.elsewhere(l, wordsOf(token), origins) {
@@ -51,7 +52,7 @@ func (d *decision) fromElsewhere(l *leaf, origins []string) {
 	}
 }
 
-// elsewhere reports a part of an argument if it occurs in results, but not in the given ones.
+// elsewhere reports the part w of an argument if w occurs only in results of calls other than origins.
 func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
 	key := w.key()
 	if key == 0 || d.own.has(key) {
@@ -76,7 +77,7 @@ func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
 	return true
 }
 
-// apart reports whether there are occurrences, and all of them are in other results than the given ones.
+// apart reports whether there is at least one hit, and every hit is in the result of a call other than origins.
 func (d *decision) apart(hits []hit, origins []string) bool {
 	return len(hits) > 0 && !slices.ContainsFunc(hits, func(h hit) bool {
 		return slices.Contains(origins, h.b.source(h.at).Call)

@@ -12,17 +12,18 @@ import (
 // Reason is why an argument is in doubt.
 type Reason string
 
-// The reasons.
+// The reasons for doubt.
 const (
 	// OnlyUntrusted means that the value, or a part of it, was seen only in untrusted text.
 	OnlyUntrusted Reason = "only_untrusted"
 	// AskedFor means that untrusted text asks for this action with this value.
 	AskedFor Reason = "asked_for"
-	// Named means that untrusted text asks for this action, and the action needs no value.
+	// Named means that untrusted text asks for this action as a whole, for example for a deletion, whatever the
+	// arguments are.
 	Named Reason = "named"
-	// AcrossSources means that the value was seen only in results of other calls than the destination.
+	// AcrossSources means that the value comes from another result than the destination.
 	AcrossSources Reason = "across_sources"
-	// Unknown means that text was forgotten, and the value has no known origin.
+	// Unknown means that the value has no known origin, and that text was forgotten that may have contained it.
 	Unknown Reason = "unknown_origin"
 )
 
@@ -32,17 +33,17 @@ type Finding struct {
 	Argument string
 	Value    string
 	Reason   Reason
-	// Asked is set if the text asks for the action.
+	// Asked is set if the untrusted text also asks for the action of the tool.
 	Asked bool
-	// Source is where the value was first seen. It is empty if it is not known.
+	// Source is the call whose result contained the value. It is empty if no such call is known.
 	Source Source
 }
 
-// Verdict is what is known about a call.
+// Verdict lists the arguments of a call that are in doubt.
 type Verdict struct {
-	// Untrusted is set if the agents of the principal have read untrusted text that still counts.
+	// Untrusted is set if the memory contains untrusted text.
 	Untrusted bool
-	// Strict is set if text was forgotten.
+	// Strict is set if the decision was strict: see the package comment.
 	Strict   bool
 	Findings []Finding
 }
@@ -52,18 +53,18 @@ const (
 	maxSteps    = 20_000
 	maxHits     = 32
 	maxFindings = 8
-	near        = 30 // tokens between a value and a verb
+	near        = 30 // maximum number of tokens between a value and a verb
 	nearID      = 8
 	nearTime    = 15
-	windowSize  = 6 // tokens of a quotation
+	windowSize  = 6 // number of tokens in a quotation
 	maxPhrase   = 12
 	maxShown    = 200
-	minAmount   = 3  // the digits of a number that is judged as an amount
-	maxPart     = 40 // the longest token of a value that text spells with other separators
+	minAmount   = 3  // minimum number of digits of an amount that is judged
+	maxPart     = 40 // maximum length of a token, for values that the text spells with other separators
 )
 
-// Decide compares the arguments of a call with what was read before. If strict is set, it doubts every destination and
-// identifier without a known origin, as if text had been forgotten.
+// Decide compares the arguments of a call with the texts and values that were read before. If strict is set, or if text
+// was forgotten, every destination and identifier without a known origin is in doubt.
 func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) Verdict {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
@@ -85,7 +86,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 		}
 		d.judge(l)
 		if d.steps <= 0 && len(d.found) == 0 {
-			d.report(l, Unknown, false, nil) // a text that repeats parts of the value cannot hide it
+			d.report(l, Unknown, false, nil) // text may repeat parts of the value to use up the steps
 		}
 	}
 	if len(d.found) == 0 && t.Effect && (t.verbs&deleting != 0 || t.Destructive && t.verbs == 0) {
@@ -151,7 +152,7 @@ func (d *decision) judge(l *leaf) {
 		d.echoed(l, nearTime)
 	case amount:
 		if len(l.words.text) < minAmount {
-			return // too common to be traced
+			return // short numbers occur everywhere
 		}
 		d.echoed(l, near)
 	case identifier:
@@ -176,7 +177,8 @@ func strong(l *leaf) bool {
 	return len(l.words.text) >= 8 || digit && letter && len(l.words.text) >= 3
 }
 
-// value judges a short value: a destination, an identifier, a path or a name.
+// value judges a short value: a destination, an identifier, a path or a name. If strong is set, the value is unlikely
+// to occur in text by chance. A verb counts if it is at most reach tokens away.
 func (d *decision) value(l *leaf, strong bool, reach int) {
 	key := l.words.key()
 	if key == 0 {
@@ -202,12 +204,12 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		}
 	}
 	switch {
-	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
+	case strong && len(hits) >= maxHits: // copies of the value may hide the one that asks
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // an object that the user's service returned
-	case l.role == path && !d.strict && !systemPath.Match(l.value): // an object of the work itself
-	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // data that a person lets the agent enter, such as names
+	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
+	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
+	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // such as names in forms
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
@@ -217,17 +219,17 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 }
 
-// systemPath matches paths of hidden files and of files of the system.
+// systemPath matches paths that leave their folder, hidden files, and files of the operating system.
 var systemPath = regexp.MustCompile(`^~|\.\.|(?i)^(/|[a-z]:\\)(etc|usr|bin|sbin|lib|boot|root|var|opt|dev|proc|sys|system|windows|program)\b|(^|[/\\])\.[^/\\.]*([/\\]|rc$|profile$)`)
 
-// secretNames contains names of arguments that decide who has access.
+// secretNames contains the names of arguments that decide who gets access to something.
 var secretNames = map[string]bool{
 	"password": true, "passphrase": true, "passcode": true, "pin": true, "secret": true, "token": true, "key": true, "role": true, "permission": true,
 	"permissions": true, "scope": true, "policy": true,
 }
 
-// isName reports whether a destination is a plain name, such as a person or a channel. A service finds it among what the
-// user has, so a text that only mentions the name sends nothing elsewhere.
+// isName reports whether a destination is a plain name, such as a person or a channel. The service looks the name up in
+// the user's own data, so a name from untrusted text does not lead to a stranger.
 func isName(l *leaf) bool { return l.role == destination && isPlain(l) }
 
 // isPlain reports whether a value is a word or a name, and neither an address nor a number.
@@ -235,8 +237,9 @@ func isPlain(l *leaf) bool {
 	return digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }
 
-// meant reports whether a verb near a short number refers to that number. English text must also name an identifier or
-// the tool's object. We list such names only in English, so in other languages the verb is enough.
+// meant reports whether a verb near a short number asks for an action on that number. In English, the text must also
+// contain a word for identifiers, such as "id", or name the tool's object. The package knows these words only in
+// English, so in other languages the verb is enough.
 func (d *decision) meant(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish, verb := false, false
@@ -251,11 +254,12 @@ func (d *decision) meant(h *hit) bool {
 	return verb && (!inEnglish || d.tool.verbs&deleting != 0)
 }
 
-// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so a call of such
-// a tool is in doubt only if the text asks for it.
+// readsOnly reports whether the tool only reads. A call of such a tool is in doubt only if untrusted text asks for it,
+// because opening a link from a mail or page is ordinary work.
 func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
 
-// echoed judges a value that is too common to be traced, such as a time: it is in doubt only if text asks for it.
+// echoed judges a value that often occurs by chance, such as a time. The value is in doubt only if untrusted text asks
+// for the action near it.
 func (d *decision) echoed(l *leaf, reach int) {
 	hits := d.occurrences(&l.words, false)
 	for i := range hits {
@@ -266,7 +270,8 @@ func (d *decision) echoed(l *leaf, reach int) {
 	}
 }
 
-// chosen judges one of the values that a schema lists: it is in doubt only if a verb for the action is close to it.
+// chosen judges a value that the schema lists. The value is in doubt only if a verb for the action is close to it in
+// untrusted text.
 func (d *decision) chosen(l *leaf) {
 	if d.own.has(l.words.key()) {
 		return
@@ -280,8 +285,8 @@ func (d *decision) chosen(l *leaf) {
 	}
 }
 
-// code judges a command. It doubts a word that comes neither from the user nor from a field, if untrusted text asks for
-// the action with this word.
+// code judges a command. The command is in doubt if untrusted text asks for the action near two words of the command
+// that come neither from the user nor from a field.
 func (d *decision) code(l *leaf) {
 	if d.sent(l, true) {
 		return
@@ -295,7 +300,7 @@ func (d *decision) code(l *leaf) {
 		}
 	}
 	n := l.words.len()
-	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as a name of a column, is too common
+	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as the name of a column, often occurs by chance
 		part := l.words.slice(i, i+min(n, 2))
 		if len(part) < 4 || known[string(l.words.token(i))] && known[string(l.words.token(i+min(n, 2)-1))] {
 			continue
@@ -311,7 +316,7 @@ func (d *decision) code(l *leaf) {
 }
 
 // prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
-// quotations if untrusted text asks the agent to send them.
+// quotations if untrusted text asks for the action near them.
 func (d *decision) prose(l *leaf) {
 	if !d.tool.Network || d.own.has(l.words.key()) {
 		return
@@ -334,7 +339,7 @@ func (d *decision) prose(l *leaf) {
 	}
 	n := l.words.len()
 	if len(l.words.text)-digits(l.words.text) <= 2 && dateForm.Match(l.value) {
-		return // too common to be traced
+		return // short texts often occur by chance
 	}
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(&l.words, 0, n)
@@ -357,7 +362,8 @@ func (d *decision) prose(l *leaf) {
 	}
 }
 
-// sent judges the addresses in free text or in a command. If always is set, the text need not ask for the action.
+// sent judges the addresses in free text or in a command, and reports whether one is in doubt. If always is set, an
+// address from untrusted text is in doubt even if the text does not ask for the action.
 func (d *decision) sent(l *leaf, always bool) bool {
 	for _, part := range addresses(l.value) {
 		w := wordsOf(part)
@@ -381,7 +387,8 @@ func (d *decision) sent(l *leaf, always bool) bool {
 	return false
 }
 
-// named judges an action that can do harm even if none of its arguments comes from untrusted text.
+// named judges an action that can do harm with any arguments, such as a deletion. It is in doubt if untrusted text asks
+// for it, unless all arguments come from the user.
 func (d *decision) named(leaves []leaf) {
 	for i := range leaves {
 		if !d.own.has(leaves[i].words.key()) {
@@ -407,8 +414,8 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
-// object reports whether the text around a verb names the object of the tool. We list such names only in English, so in
-// other languages the verb is enough.
+// object reports whether the text around a verb names the object of the tool. The package knows such names only in
+// English, so in other languages the verb is enough.
 func (d *decision) object(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	inEnglish := false
@@ -422,16 +429,17 @@ func (d *decision) object(h *hit) bool {
 	return !inEnglish && table.at(h.b, h.at)&deleting != 0
 }
 
-// asks reports whether the text around an occurrence asks for the action of the tool.
+// asks reports whether the text around an occurrence asks for the action of the tool, or may ask for it in an unknown
+// language.
 func (d *decision) asks(h *hit, reach int) bool { return d.verb(h, reach) || foreign(h, reach) }
 
-// asksFor is like asks, but in a text whose language is unknown, a word or a name is no request.
+// asksFor is like asks, but ignores an unknown language if the value is a plain word or name.
 func (d *decision) asksFor(l *leaf, h *hit, reach int) bool {
 	return d.verb(h, reach) || l.role != other && !isName(l) && foreign(h, reach)
 }
 
-// verb reports whether a verb of the tool is near an occurrence. For a tool without a known verb, every verb counts that
-// is not only for reading.
+// verb reports whether a verb of the tool is near an occurrence. If the tool has no known verb, every verb counts
+// except those for reading.
 func (d *decision) verb(h *hit, reach int) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
@@ -447,7 +455,8 @@ func (d *decision) verb(h *hit, reach int) bool {
 	return false
 }
 
-// foreign reports whether an occurrence is in a text whose language is unknown, so that any word could be a request.
+// foreign reports whether the text around an occurrence is in an unknown language, in which any word could be a
+// request.
 func foreign(h *hit, reach int) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
@@ -469,7 +478,8 @@ func foreign(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6 && unknown > 2*numbers
 }
 
-// requests reports whether a verb is a request: it has another form than a report, or it follows words such as "must be".
+// requests reports whether the verb at a position asks for an action: "delete" does, "deleted" does not, "must be
+// deleted" does.
 func (b *block) requests(at int) bool {
 	if !reports(b.token(at)) {
 		return true
@@ -483,10 +493,11 @@ func (b *block) requests(at int) bool {
 	return false
 }
 
-// duties contains words that make a request of a report, such as "has to be deleted".
+// duties contains words that turn a past form into a request, such as "to" in "has to be deleted".
 var duties = map[string]bool{"to": true, "must": true, "should": true, "shall": true, "please": true}
 
-// reports reports whether an English verb has the form of a report, such as "updated" or "created".
+// reports reports whether an English verb has a past form, such as "updated" or "created". Such verbs usually report
+// what happened.
 func reports(token []byte) bool {
 	switch string(token) {
 	case "sent", "wrote", "made", "gave", "paid", "bought":
@@ -495,7 +506,7 @@ func reports(token []byte) bool {
 	return len(token) > 4 && bytes.HasSuffix(token, []byte("ed")) && !bytes.HasSuffix(token, []byte("eed"))
 }
 
-// at returns the families of the verb that starts at the given position.
+// at returns the families of the verb that starts at position i of a block.
 func (t *verbTable) at(b *block, i int) (f family) {
 	token := b.token(i)
 	if token[0] < utf8.RuneSelf || !aloneIn(token) {
@@ -510,7 +521,8 @@ func (t *verbTable) at(b *block, i int) (f family) {
 	return f
 }
 
-// follows reports whether the tokens from a position on spell a word in a script without spaces.
+// follows reports whether the tokens from a position on spell a word. It is for scripts without spaces, where each
+// character is a token.
 func (b *block) follows(at int, word string) bool {
 	for len(word) > 0 {
 		if at >= len(b.starts) {

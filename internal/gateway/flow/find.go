@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// occurrences finds a value in the untrusted text. If regrouped is set, the value may be spelled with other separators.
+// occurrences finds a value in the untrusted text. If regrouped is set, it also finds the value with other separators,
+// such as spaces inside a number.
 func (d *decision) occurrences(w *words, regrouped bool) []hit {
 	hits := d.sequences(w, 0, w.len())
 	if len(hits) > 0 || !regrouped || len(w.text) < 8 {
@@ -14,12 +15,13 @@ func (d *decision) occurrences(w *words, regrouped bool) []hit {
 	return d.regrouped(w.text)
 }
 
-// sequences finds the tokens from..to-1 of w in the untrusted text. It finds nothing if there are no tokens.
+// sequences finds the tokens from..to-1 of w, in this order, in the untrusted text. If from equals to, there are no
+// hits.
 func (d *decision) sequences(w *words, from, to int) (hits []hit) {
 	if from >= to {
 		return nil
 	}
-	rare := from // a long token is usually rare
+	rare := from // the longest token: it is probably the rarest, so the search starts with it
 	for i := from; i < to; i++ {
 		if !d.m.tokens.mayHave(w.hashes[i]) {
 			return nil
@@ -50,7 +52,7 @@ next:
 	return hits
 }
 
-// spelled contains the words that people write instead of a separator.
+// spelled contains the words that people write instead of a separator, such as "at" for @.
 var spelled = map[string]bool{"at": true, "dot": true, "punkt": true, "punto": true, "point": true, "arroba": true, "ponto": true}
 
 var spelledHashes = func() (hashes []uint32) {
@@ -60,7 +62,7 @@ var spelledHashes = func() (hashes []uint32) {
 	return hashes
 }()
 
-// regrouped finds the letters and digits of a value in the untrusted text, whatever separates them.
+// regrouped finds the letters and digits of a value in the untrusted text and ignores the separators between them.
 func (d *decision) regrouped(value []byte) (hits []hit) {
 	for n := 1; n <= min(len(value), maxPart); n++ {
 		if n < len(value) && !utf8.RuneStart(value[n]) {
@@ -88,7 +90,8 @@ func (d *decision) regrouped(value []byte) (hits []hit) {
 	return hits
 }
 
-// continued reports whether tokens that spell the rest of a value may follow a token somewhere in a block.
+// continued reports whether a block may contain, directly after some occurrence of token, tokens that together spell
+// the rest of a value.
 func (d *decision) continued(b *block, token uint32, rest []byte) bool {
 	if len(rest) == 0 {
 		return true
@@ -111,7 +114,8 @@ func (d *decision) continued(b *block, token uint32, rest []byte) bool {
 	return false
 }
 
-// matches returns the position of the token at which a value ends if it starts at the given token, or -1.
+// matches reports where a value ends that starts at the token at. It returns the position of the last token, or -1 if
+// the tokens do not spell the value.
 func (b *block) matches(at int, value []byte) int {
 	for i := at; i < len(b.starts); i++ {
 		t := b.token(i)
@@ -131,10 +135,10 @@ func (b *block) matches(at int, value []byte) int {
 
 const (
 	minPiece  = 3
-	nearPiece = 60 // tokens between the pieces of a value
+	nearPiece = 60 // maximum number of tokens from the first piece of a value to the last
 )
 
-// pieces finds the pieces of a value in the untrusted text, in their order, with other words between them.
+// pieces finds a value that is cut into pieces. The pieces must be in order, and other words may be between them.
 func (d *decision) pieces(l *leaf) (hits []hit) {
 	value := l.words.text
 	for n := minPiece; n < len(value) && n <= maxPart; n++ {
@@ -161,7 +165,8 @@ func (d *decision) pieces(l *leaf) (hits []hit) {
 	return nil
 }
 
-// cuttable reports whether a block may contain all pieces of a value.
+// cuttable reports whether the value can be cut into pieces that the block contains. The order of the pieces in the
+// block does not matter.
 func (d *decision) cuttable(b *block, value []byte) bool {
 	if len(value) == 0 {
 		return true
@@ -179,7 +184,8 @@ func (d *decision) cuttable(b *block, value []byte) bool {
 	return false
 }
 
-// inPieces returns the position at which the rest of a value ends if its pieces follow from a position on, or -1.
+// inPieces looks for the pieces of rest, in order, from position at on. It returns the position of the last piece, or
+// -1.
 func (b *block) inPieces(at int, rest []byte) int {
 	_, end := b.bounds(at - 1)
 	for i := at; i < min(end, at+nearPiece); i++ {

@@ -11,8 +11,8 @@
 // gateway decides whether to ask a person.
 //
 // Work is linear in the size of a result or call, and memory is bounded. If the limit is reached, the oldest text is
-// forgotten. From then on a destination or identifier without a known origin counts as untrusted (strict mode), so that
-// long harmless text cannot hide what was read before.
+// forgotten. From then on, decisions are strict: a destination or identifier without a known origin counts as
+// untrusted, so that long harmless text cannot push an attacker's text out of the memory.
 //
 // The package does not understand natural language. It knows verbs of a few languages (see words.go). In all other
 // languages, every occurrence of a value counts as a request to use the value.
@@ -30,9 +30,9 @@ const (
 	maxMemory   = 6 << 20 // untrusted text with its index
 	maxSession  = 2 << 20 // trusted values of one session
 	maxSessions = 64
-	// maxPrincipals is the number of memories in a process.
+	// maxPrincipals is the maximum number of principals whose memories a process keeps.
 	maxPrincipals = 256
-	// DefaultWindow is how long untrusted text counts for the agents of a principal.
+	// DefaultWindow is how long text affects decisions after an agent of the principal has read it.
 	DefaultWindow = time.Hour
 )
 
@@ -52,20 +52,21 @@ type Memory struct {
 	blocks []*block
 	size   int
 	tokens tokenFilter
-	view   view.View // a buffer for normal texts
-	// written contains the values that agents took from untrusted text and wrote somewhere, see Session.wrote.
+	view   view.View // a buffer for normalized texts
+	// written contains the values that agents copied from untrusted text into notes, files and the like, see
+	// Session.wrote.
 	written  keySet
 	sessions map[string]*Session
 	// forgot is when text was last removed to free memory. expired is when text was last removed because of its age.
 	forgot, expired time.Time
 }
 
-// Memories holds the memory of each principal. All gateways of a process share it.
+// Memories holds the memory of each principal. All gateways of a process share one Memories.
 type Memories struct {
 	mu     sync.Mutex
 	window time.Duration
 	of     map[string]*held
-	// lost is when the memory of a principal was last dropped to free memory.
+	// lost is when a principal's memory was last dropped to free memory.
 	lost time.Time
 }
 
@@ -74,16 +75,16 @@ type held struct {
 	used time.Time
 }
 
-// NewMemories returns an empty set of memories. Untrusted text counts for the given time.
+// NewMemories returns an empty set of memories. Untrusted text affects decisions for the duration of window.
 func NewMemories(window time.Duration) *Memories {
 	return &Memories{window: window, of: map[string]*held{}}
 }
 
-// Window returns how long untrusted text counts.
+// Window returns how long untrusted text affects decisions.
 func (ms *Memories) Window() time.Duration { return ms.window }
 
-// Of returns the memory of a principal. If there are too many principals, Of drops the least recently used memory, and
-// every new memory is strict for a while.
+// Of returns the memory of a principal. If there are too many principals, Of drops the least recently used memory.
+// Because the dropped memory may have belonged to this principal, new memories are strict until the window has passed.
 func (ms *Memories) Of(principal string, now time.Time) *Memory {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -107,7 +108,7 @@ func (ms *Memories) Of(principal string, now time.Time) *Memory {
 	return h.Memory
 }
 
-// NewMemory returns an empty memory. Text counts for the given time.
+// NewMemory returns an empty memory. Text affects decisions for the duration of window.
 func NewMemory(window time.Duration) *Memory {
 	return &Memory{window: window, sessions: map[string]*Session{}}
 }
@@ -117,10 +118,11 @@ type Session struct {
 	m       *Memory
 	started time.Time
 	used    time.Time
-	// attested contains the fields of structured results. own contains the values of the user. approved contains the values
-	// that a person approved, each for one tool and argument.
+	// attested contains the fields of structured results. own contains the values that come from the user. approved
+	// contains the values that a person approved, each for one tool and argument.
 	attested, own, approved keySet
-	// sources contains the calls whose results held the attested values, see keySet.from.
+	// sources contains the calls whose results contained the attested values. keySet.from refers to them by index plus
+	// 1.
 	sources []Source
 }
 
@@ -147,11 +149,11 @@ func (m *Memory) Session(key string, now time.Time) *Session {
 	return s
 }
 
-// Preview returns a session that trusts no values and is not kept.
+// Preview returns a session that trusts no values. The memory does not keep the session.
 func (m *Memory) Preview(now time.Time) *Session { return &Session{m: m, started: now, used: now} }
 
-// Forget makes the memory strict, as if it had forgotten text at the given time. The gateway calls it if text was read
-// that the memory does not contain, for example by a process that was killed.
+// Forget makes the memory strict, as if it had dropped text at the given time. The gateway calls Forget if an agent
+// read text that the memory does not contain, for example in a process that was killed.
 func (m *Memory) Forget(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +162,7 @@ func (m *Memory) Forget(at time.Time) {
 	}
 }
 
-// prune removes text that no longer counts.
+// prune removes text that is older than the window, and the oldest text if the memory is too large.
 func (m *Memory) prune(now time.Time) {
 	for len(m.blocks) > 0 && m.blocks[0].time().Before(now.Add(-m.window)) {
 		m.drop()
@@ -180,14 +182,14 @@ func (m *Memory) drop() {
 	}
 }
 
-// strict reports whether text was forgotten that could still matter to the session.
+// strict reports whether text was removed that could still affect the session.
 func (s *Session) strict(now time.Time) bool {
 	m := s.m
 	return !m.forgot.IsZero() && m.forgot.After(now.Add(-m.window)) || m.expired.After(s.started)
 }
 
-// read adds running texts to the memory. Texts that are not separated by nil belong together, such as the fields of one
-// mail.
+// read adds running texts to the memory. A nil text separates objects, such as two mails; texts without nil between
+// them belong to the same object.
 func (m *Memory) read(src Source, texts [][]byte) {
 	begins := true
 	for _, text := range texts {
@@ -202,10 +204,11 @@ func (m *Memory) read(src Source, texts [][]byte) {
 	m.prune(src.Time)
 }
 
-// maxKept is the size up to which buffers are kept for the next result.
+// maxKept is the maximum size of a buffer that is kept for the next result.
 const maxKept = 1 << 20
 
-// add adds a text, which may begin or continue the text of an object, and the texts that it contains in base64 or hexadecimal form.
+// add adds a text to the memory, and the texts that it contains in encoded form. If begins is set, the text is the
+// first of an object.
 func (m *Memory) add(src *Source, text []byte, begins bool) {
 	l := lexer{text: normal(text, &m.view)}
 	b := m.current(len(l.text))
@@ -242,7 +245,7 @@ func (m *Memory) add(src *Source, text []byte, begins bool) {
 	}
 }
 
-// current returns the block to which a text of the given size is added.
+// current returns the block to which the next text is added. If there is no block, it makes one for the given size.
 func (m *Memory) current(size int) *block {
 	if n := len(m.blocks); n > 0 {
 		return m.blocks[n-1]
@@ -250,7 +253,7 @@ func (m *Memory) current(size int) *block {
 	return m.grow(size)
 }
 
-// grow adds a block for a text of the given size. Blocks of a small memory are small.
+// grow appends a block for a text of the given size. In a small memory the blocks are small.
 func (m *Memory) grow(size int) *block {
 	b := newBlock(max(size, m.size/4))
 	m.blocks = append(m.blocks, b)
@@ -258,7 +261,8 @@ func (m *Memory) grow(size int) *block {
 	return b
 }
 
-// trust adds values to one of the session's sets. If the sets are full, it removes all values: they become unknown.
+// trust adds values to one of the session's sets. If the sets are full, trust empties all of them first, and the
+// removed values have no known origin.
 func (s *Session) trust(set *keySet, from uint16, keys ...uint64) {
 	for _, k := range keys {
 		if s.attested.size()+s.own.size()+s.approved.size() > maxSession/2 {
@@ -269,8 +273,9 @@ func (s *Session) trust(set *keySet, from uint16, keys ...uint64) {
 	}
 }
 
-// attest adds the fields of a result. A result without running text, such as a list of contacts, is data of the user. In
-// any other result, a field can describe the author of the text.
+// attest adds the fields of a result to the attested values. If the result also contains running text, the fields keep
+// a reference to their call, because a field can then describe the author of the text. A result without running text,
+// such as a list of contacts, is the user's data.
 func (s *Session) attest(src Source, shape *shape) {
 	from := uint16(0)
 	if len(shape.atoms) > 0 && shape.hasText() {
@@ -287,19 +292,20 @@ func (s *Session) attest(src Source, shape *shape) {
 	}
 }
 
-// maxSources is the maximum number of calls that a session distinguishes. All later calls count as one.
+// maxSources is the maximum number of calls to which the attested values of a session refer. All later calls count as
+// one.
 const maxSources = 2000
 
-// keySet is a set of keys that are not 0, with open addressing. The length of the table is a power of two.
+// keySet is a set of non-zero keys, as a hash table with open addressing. The length of the table is a power of two.
 type keySet struct {
 	table []uint64
-	from  []uint16 // for each key, where it comes from; 0 if that does not matter
+	from  []uint16 // for each key, the index plus 1 of its call in Session.sources; 0 if its call does not matter
 	n     int
 }
 
 func (s *keySet) size() int { return 10 * len(s.table) }
 
-// slot returns the position of a key, or the free position for it.
+// slot returns the index of a key in the table, or the index at which the key can be inserted.
 func (s *keySet) slot(key uint64) int {
 	mask := len(s.table) - 1
 	for i := int(key>>1) & mask; ; i = (i + 1) & mask {
@@ -311,7 +317,7 @@ func (s *keySet) slot(key uint64) int {
 
 func (s *keySet) has(key uint64) bool { return s.n > 0 && key != 0 && s.table[s.slot(key)] == key }
 
-// add adds a key. The first place counts, unless a later place does not matter.
+// add adds a key. If the key is already there, it keeps its first call, or none if a later addition has none.
 func (s *keySet) add(key uint64, from uint16) {
 	if key == 0 {
 		return
@@ -337,7 +343,7 @@ func (s *keySet) add(key uint64, from uint16) {
 	s.n++
 }
 
-// Observe adds the result of a call to the memory. A result is a tools/call result of MCP.
+// Observe adds the result of a call to the memory and the session. The result is that of an MCP tools/call.
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
@@ -364,7 +370,7 @@ func (s *Session) Read(text []byte, src Source) {
 }
 
 // Made records that a call was made. If the agents of the principal have not read any untrusted text yet, the arguments
-// come from the user, so Made trusts them.
+// come from the user, so Made trusts them. Otherwise Made records the values that the call copies from untrusted text.
 func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
@@ -375,7 +381,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		}
 		return
 	}
-	for _, l := range leaves { // a field that was read earlier can contain what an attacker chose
+	for _, l := range leaves { // an attacker can have chosen a field that was read earlier
 		if key := l.words.key(); !s.attested.has(key) {
 			s.trust(&s.own, 0, key)
 		}
@@ -385,8 +391,8 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	}
 }
 
-// Trusts reports whether the arguments of a call count as values of the user. They do if no untrusted text was read
-// before the call.
+// Trusts reports whether the arguments of a call made now come from the user. They do if no untrusted text was read
+// before.
 func (s *Session) Trusts(now time.Time) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -398,7 +404,8 @@ func (s *Session) trusts(now time.Time) bool {
 	return len(s.m.blocks) == 0 && !s.strict(now)
 }
 
-// Approve records that a person approved a call. The arguments count as trusted for the same tool and argument.
+// Approve records that a person approved a call. From then on, the same value in the same argument of the tool is not
+// in doubt.
 func (s *Session) Approve(t *Tool, arguments []byte) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()

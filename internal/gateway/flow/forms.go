@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// disguised reports a destination that untrusted text contains in another form: backwards, in pieces, as codes of
-// characters, in base64, base32 or hexadecimal form, or with shifted letters.
+// disguised reports a destination that untrusted text contains in another form: backwards, in pieces, as character
+// codes, in base64, base32 or hexadecimal form, or with shifted letters such as rot13.
 func (d *decision) disguised(l *leaf) bool {
 	if len(l.words.text) < minDisguised {
 		return false
@@ -25,10 +25,10 @@ func (d *decision) disguised(l *leaf) bool {
 	return false
 }
 
-// minDisguised is the length of the shortest destination that the package finds in other forms.
+// minDisguised is the minimum length of a destination that is searched for in other forms.
 const minDisguised = 10
 
-// backwards finds a value that text contains backwards, as a whole or each word of it.
+// backwards finds a value that text contains backwards, either as a whole or word by word.
 func (d *decision) backwards(l *leaf) []hit {
 	all := []rune(string(l.words.text))
 	slices.Reverse(all)
@@ -44,16 +44,16 @@ func (d *decision) backwards(l *leaf) []hit {
 	return d.phrase(each)
 }
 
-// phrase finds the words of a text.
+// phrase finds the words of a text, in order, in the untrusted text.
 func (d *decision) phrase(text []byte) []hit {
 	w := wordsOf(text)
 	return d.sequences(&w, 0, w.len())
 }
 
-// encoded finds a value that text contains as base64 or base32 in groups, or as a list of the codes of its characters.
+// encoded finds a value that text contains as base64 or base32 in groups, or as a list of character codes.
 func (d *decision) encoded(l *leaf) []hit {
 	value := bytes.TrimSpace(l.value)
-	whole := value[:len(value)-len(value)%3] // the end of the form depends on what follows the value
+	whole := value[:len(value)-len(value)%3] // the last characters of the encoded form depend on what follows the value
 	for _, form := range [][]byte{base64.StdEncoding.AppendEncode(nil, whole), base64.URLEncoding.AppendEncode(nil, whole)} {
 		w := wordsOf(form)
 		if hits := d.regrouped(w.text); len(hits) > 0 {
@@ -103,7 +103,8 @@ func (d *decision) shifted(l *leaf) []hit {
 	return nil
 }
 
-// adjacent reports whether two tokens may follow each other in the untrusted text. The second one may be empty.
+// adjacent reports whether some block may contain the token second directly after the token first. If second is empty,
+// it reports whether some block may contain first.
 func (d *decision) adjacent(first, second []byte) bool {
 	a, b := hashOf(first), hashOf(second)
 	if !d.m.tokens.mayHave(a) || len(second) > 0 && !d.m.tokens.mayHave(b) {
@@ -114,8 +115,8 @@ func (d *decision) adjacent(first, second []byte) bool {
 	})
 }
 
-// halves finds a value that text contains in two parts, anywhere and in any order, if the cut is inside a word. The
-// parts of a value that is cut between its words often occur by chance.
+// halves finds a value that text contains in two parts, anywhere and in any order. Only cuts inside a word count,
+// because whole words often occur by chance.
 func (d *decision) halves(l *leaf) []hit {
 	w := &l.words
 	for i := range w.len() {
@@ -150,5 +151,5 @@ func (d *decision) halves(l *leaf) []hit {
 	return nil
 }
 
-// minHalf is the length of the shortest part of a word that is a half by itself.
+// minHalf is the minimum length of a part of a word if that part is a whole half of the value.
 const minHalf = 6

@@ -26,7 +26,8 @@ func hostOf(value []byte) []byte {
 	return rest
 }
 
-// hostKey is the key of a host. It differs from the key of the same text as a value.
+// hostKey returns the key of a host. It differs from the key of the same text as a value, so that a trusted value does
+// not make a host trusted.
 func hostKey(host []byte) uint64 {
 	w := wordsOf(host)
 	if key := w.key(); key != 0 {
@@ -35,12 +36,12 @@ func hostKey(host []byte) uint64 {
 	return 0
 }
 
-// maxLabels is the number of names in front of a host that the search leaves out.
+// maxLabels is the maximum number of labels that are removed from the front of a host to find its parent domains.
 const maxLabels = 3
 
-// composed judges an address that is in no result. It reports the address if untrusted text contains its host, or a
-// domain above the host: the text can ask the agent to add a secret to the path or to the name. If always is set, the
-// text need not ask for the action.
+// composed judges an address that occurs in no result. It reports the address if untrusted text contains its host or a
+// parent domain of the host, because the text can ask the agent to append a secret to the path or to the host name. If
+// always is set, the text need not ask for the action.
 func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 	host := hostOf(value)
 	if host == nil && d.tool.fetching && hostForm.Match(value) {
@@ -55,7 +56,7 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 		if d.own.has(key) {
 			return false
 		}
-		if d.attested.has(key) { // the author of a text can have chosen the field
+		if d.attested.has(key) { // the author of a text may have chosen this field
 			from := d.attested.from[d.attested.slot(key)]
 			if from == 0 || !d.carries(value, name, d.sources[from-1].Call) {
 				return false
@@ -81,7 +82,7 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 	return false
 }
 
-// carries reports whether an address contains a number or a key from another result than the address.
+// carries reports whether an address contains a number or a key that comes from the result of another call than origin.
 func (d *decision) carries(address, host []byte, origin string) bool {
 	rest := wordsOf(bytes.Replace(address, host, []byte(" "), 1))
 	for i := range rest.len() {
@@ -106,5 +107,5 @@ func (d *decision) carries(address, host []byte, origin string) bool {
 	return false
 }
 
-// minKey is the length from which a token of letters and digits can be a secret.
+// minKey is the minimum length at which a token of letters and digits can be a secret.
 const minKey = 6

@@ -6,28 +6,31 @@ import (
 	"strings"
 )
 
-// Many tools return text for people instead of JSON: lines such as "From: Ann <ann@example.com>", and tables. The service
-// writes the names and the columns, so the values are fields. The text of other people comes after them.
+// Many tools return text for people instead of JSON: tables, and lines such as "From: Ann <ann@example.com>". The
+// service itself writes the names and the columns, so their values are fields. Text by other people comes after these
+// lines.
 
-// authored contains words in the names of tools that return the text of one author, who can write such lines too.
+// authored contains words in the names of tools that return the text of one author. That author can write such lines
+// too, so their values are not fields.
 var authored = map[string]bool{
 	"document": true, "doc": true, "note": true, "page": true, "file": true, "log": true, "logs": true, "content": true, "contents": true,
 	"readme": true, "article": true, "comment": true, "text": true,
 }
 
-// member matches a line with a name and a value, perhaps as an item of a list.
+// member matches a line with a name and a value, which may be an item of a list.
 var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L}_][\p{L}\p{N}_ .#-]{0,30}?)\**:\**\s+(\S.*)$`)
 
-// minMembers is the number of lines at which members count as fields.
+// minMembers is the minimum number of such lines. With fewer lines, their values are not fields.
 const minMembers = 2
 
-// members splits a text that begins with lines of members. A single object ends at the first other line, because what
-// follows can be the text of its author. In a list, another object may follow after an empty line: it begins with a
-// member again, or with a heading like that of the first object. Members returns false if the text has no such lines.
+// members splits a text that begins with lines of names and values. The first other line ends a single object, because
+// the text of an author may follow. In a list, another object may follow after an empty line; it must begin with such a
+// line, or with a heading like that of the first object. members returns false if the text does not begin with such
+// lines.
 func (s *splitter) members(text []byte, list bool) bool {
 	lines := bytes.Split(text, []byte("\n"))
 	fields, at, headings := 0, 0, map[string]bool{}
-	names, first := map[string]bool{}, true // the names in the first object, which the others have too
+	names, first := map[string]bool{}, true // the names in the first object; the other objects may have only these
 read:
 	for ; at < len(lines) && at < maxAtoms; at++ {
 		line := bytes.TrimRight(lines[at], " \r")
@@ -62,7 +65,7 @@ read:
 	return true
 }
 
-// heading returns the form of a line without its numbers.
+// heading returns a line without its numbers, for comparison with other headings.
 func heading(line []byte) string {
 	return strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {

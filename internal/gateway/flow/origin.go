@@ -6,18 +6,20 @@ import (
 	"slices"
 )
 
-// origin is what the arguments of a call say about its result.
+// origin describes how far the result of a call can be trusted, judged by the arguments of the call.
 type origin struct {
 	// opaque is set if one author may have written the whole result, or if the result repeats its arguments in another
-	// form. Its fields are not trusted.
+	// form. The fields of such a result are not trusted.
 	opaque bool
-	// printed is set if a program printed the result. It can print anything, so addresses in the fields are not trusted.
+	// printed is set if a program printed the result. A program can print anything, so addresses in the fields are not
+	// trusted.
 	printed bool
-	// doubted contains the arguments that come from untrusted text. They are still untrusted if the result repeats them.
+	// doubted contains the arguments that come from untrusted text. If the result repeats them as fields, they are
+	// still untrusted.
 	doubted []uint64
 }
 
-// origin returns what the arguments of a call say about its result.
+// origin judges the result of a call by the arguments of the call.
 func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
 	d := &decision{Session: s, tool: t, steps: maxSteps}
 	lists := slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
@@ -44,7 +46,7 @@ func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
 // hostForm matches the name of a host, with or without a path.
 var hostForm = regexp.MustCompile(`^[\pL\pN_-]+(\.[\pL\pN_-]+)*\.\pL{2,}(/\S*)?$`)
 
-// computes reports whether the result of a tool may be the argument in another form.
+// computes reports whether the result of a tool may contain the argument in another form, for example decoded.
 func computes(l *leaf) bool {
 	return (l.role == prose || hasPart(l.name, inputNames)) && !hasPart(l.name, listing) && !hasPart(l.name, queryNames)
 }
@@ -55,5 +57,5 @@ var inputNames = map[string]bool{
 	"encoded": true, "payload": true,
 }
 
-// queryNames contains the names of arguments that select from the user's data.
+// queryNames contains the names of arguments that select from the user's data. A query is not part of its result.
 var queryNames = map[string]bool{"sql": true, "query": true, "statement": true, "filter": true}

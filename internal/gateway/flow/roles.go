@@ -17,12 +17,12 @@ import (
 type Spec struct {
 	Name, Description string
 	Schema            string // the JSON Schema of the arguments, or empty
-	// Effect is set unless the tool only reads. Network is set if the tool can send data to others. Destructive is set if
-	// the tool's hints say so.
+	// Effect is set unless the tool only reads. Network is set if the tool can send data to others. Destructive is set
+	// if the tool's hints mark it as destructive.
 	Effect, Network, Destructive bool
 }
 
-// Tool is a tool with the properties that NewTool derives from its name, its description and its schema.
+// Tool is a tool together with the properties that NewTool derives from its name, description and schema.
 type Tool struct {
 	Spec
 	verbs  family   // 0 if the name contains no known verb
@@ -30,7 +30,7 @@ type Tool struct {
 	schema property
 	// fetching is set if the tool reads from an external address that an argument contains.
 	fetching bool
-	// onPage is set if the tool acts on a part of a page, and its arguments refer to the part by a name from the page.
+	// onPage is set if the tool acts on an element of a web page, and its arguments name the element.
 	onPage bool
 }
 
@@ -63,7 +63,7 @@ func (p property) has(names map[string]bool, depth int) bool {
 	return p.Items != nil && depth < maxNested && p.Items.has(names, depth+1)
 }
 
-// role is what an argument means for the call.
+// role is the meaning of an argument, which decides how its value is judged.
 type role int
 
 const (
@@ -75,9 +75,9 @@ const (
 	path
 	code
 	prose
-	choice // a part of a page
+	choice // an element of a web page
 	option // a value that the schema lists
-	excess // arguments that are too many or too deep to be judged
+	excess // stands for all arguments of a call that has too many, or that are nested too deeply
 )
 
 var roleNames = []struct {
@@ -123,24 +123,24 @@ var objectNames = map[string]bool{
 	"path": true, "paths": true, "file": true, "filepath": true, "filename": true, "url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true,
 }
 
-// onPage contains the names of arguments that only tools for pages have. inPage contains the names of arguments of such
-// tools that point into the page. These values always come from the page, so their origin is no reason for doubt.
+// onPage contains argument names that identify a tool for web pages. inPage contains the names of arguments of such
+// tools that refer to an element of the page. These values always come from the page, so they are never in doubt.
 var (
 	onPage = map[string]bool{"element": true, "selector": true}
 	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true}
 )
 
-// pageReference matches how tools for browsers number the parts of a page.
+// pageReference matches the numbers that browser tools give to the elements of a page, such as "e12".
 var pageReference = regexp.MustCompile(`^(f\d+)?[es]\d+(e\d+)?$`)
 
 // listing contains the verbs of tools that return a list of objects instead of one object.
 var listing = map[string]bool{"search": true, "list": true, "find": true, "query": true, "lookup": true, "stat": true, "info": true}
 
-// NewTool derives what the package needs to know about a tool.
+// NewTool derives the properties of a tool from its specification.
 func NewTool(s Spec) *Tool {
 	t := &Tool{Spec: s}
 	if json.Unmarshal([]byte(s.Schema), &t.schema) != nil {
-		t.schema = property{} // without a usable schema, names decide
+		t.schema = property{} // ignore an unusable schema; the names of the arguments decide
 	}
 	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser")
 	known := false
@@ -176,7 +176,8 @@ func NewTool(s Spec) *Tool {
 	return t
 }
 
-// pretends reports whether a tool that is declared as reading has the verb and the arguments of one that sends or pays.
+// pretends reports whether a tool is declared as reading, but has the verb and the arguments of a tool that sends or
+// pays.
 func (t *Tool) pretends() bool {
 	if t.verbs&(sending|paying) == 0 || t.verbs&fetching != 0 || t.lists() || !t.sends() {
 		return false
@@ -209,14 +210,13 @@ func (t *Tool) noun(word []byte) {
 	t.nouns = append(t.nouns, wordsOf([]byte(singular+"s")).hashes...)
 }
 
-// vague contains words that name no object.
+// vague contains words in names and descriptions that do not name an object.
 var vague = map[string]bool{
 	"given": true, "user": true, "all": true, "new": true, "with": true, "its": true, "into": true, "using": true, "specified": true, "one": true, "more": true,
 	"existing": true, "current": true, "tool": true,
 }
 
-// Decides reports whether the package judges calls to the tool. It judges tools that have an effect or fetch an
-// address.
+// Decides reports whether the package judges calls to the tool: those of tools that have an effect or fetch an address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
 
 // lists reports whether the tool returns a list of objects.
@@ -262,7 +262,7 @@ func nameParts(name string) (parts []string) {
 
 // leaf is one value of the arguments.
 type leaf struct {
-	name    string // the name of the innermost object member that contains the value
+	name    string // the name of the innermost member that contains the value
 	pointer string
 	value   []byte
 	role    role
@@ -271,10 +271,10 @@ type leaf struct {
 
 const (
 	maxLeaves = 2000
-	maxName   = 2 // words of a name to which something is sent
+	maxName   = 2 // maximum number of words in the name of a destination
 )
 
-// leaves returns the values of the arguments with their roles.
+// leaves returns all values of the arguments, each with its role.
 func (t *Tool) leaves(arguments []byte) (list []leaf) {
 	var visit func(pointer, name string, p property, value []byte, depth int)
 	visit = func(pointer, name string, p property, value []byte, depth int) {
@@ -315,7 +315,8 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 	return list
 }
 
-// several splits a string that contains a list of addresses, perhaps with other destinations.
+// several splits a string that contains a list of addresses, which may include destinations of other kinds. It returns
+// nil for other strings.
 func several(l leaf) (list []leaf) {
 	found := addresses(l.value)
 	if len(found) == 0 {
@@ -340,14 +341,14 @@ func several(l leaf) (list []leaf) {
 	return list
 }
 
-// These patterns recognize values by their form alone.
+// These patterns recognize the kind of a value by its form, without its name.
 var (
 	emailForm = regexp.MustCompile(`[\p{L}\p{N}._%+\-]+@[\p{L}\p{N}\-]+(?:\.[\p{L}\p{N}\-]+)+`)
 	urlForm   = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s"'<>]+|\bwww\.[^\s"'<>]+`)
 	dateForm  = regexp.MustCompile(`^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}:\d{2}`)
 )
 
-// addresses returns the parts of a text that are an e-mail address or a URL.
+// addresses returns the e-mail addresses and URLs in a text.
 func addresses(text []byte) (found [][]byte) {
 	for field := range bytes.FieldsSeq(text) {
 		if len(found) >= maxAddresses {
@@ -363,16 +364,16 @@ func addresses(text []byte) (found [][]byte) {
 	return found
 }
 
-// maxAddresses is the number of addresses after which the search in a text ends.
+// maxAddresses is the maximum number of addresses that are found in one text.
 const maxAddresses = 100
 
 // The limits of the search for account numbers in a text.
 const (
 	maxAccounts = 200
-	maxAccount  = 36 // with spaces
+	maxAccount  = 36 // length with spaces
 )
 
-// accounts returns the parts of a text that look like the number of an account or a phone: digits in groups, or a
+// accounts returns the parts of a text that look like an account number or a phone number: digits in groups, or a
 // country code with a checksum and groups behind it.
 func accounts(text []byte) (found [][]byte) {
 	for i := 0; i < len(text) && len(found) < maxAccounts; i++ {
@@ -381,7 +382,7 @@ func accounts(text []byte) (found [][]byte) {
 		}
 		rest := text[i:min(len(text), i+maxAccount)]
 		n, isIBAN := 0, len(rest) > 4 && folded[rest[1]] != 0 && digits(rest[:2]) == 0 && digits(rest[2:4]) == 2
-		for at := 0; at < len(rest); at++ { // n is the end of the last group with a digit
+		for at := 0; at < len(rest); at++ { // n is the end of the last group that contains a digit
 			c := rest[at]
 			word := folded[c] != 0
 			letters := isIBAN && word && at > 5 && rest[at-1] == ' ' && digits(rest[at:min(len(rest), at+4)]) == 0
@@ -410,7 +411,8 @@ func digits(token []byte) (n int) {
 	return n
 }
 
-// receives reports whether a part of a name says that the value receives something, such as account_number or chat_id.
+// receives reports whether a part of a name marks the value as a recipient, such as "account" in account_number or
+// "chat" in chat_id.
 func receives(name string) bool {
 	return slices.ContainsFunc(nameParts(name), func(part string) bool { return roleOf[part] == destination || part == "chat" })
 }
@@ -420,7 +422,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	named := roleOf[strings.ToLower(l.name)]
 	parts := nameParts(l.name)
 	if named == other {
-		for _, part := range parts { // in a name of several words, the last word is the noun
+		for _, part := range parts { // in a name of several words, the last word decides
 			if r, ok := roleOf[part]; ok {
 				named = r
 			}
@@ -437,7 +439,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	case named == prose, long && named != destination && named != path:
 		return prose
 	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0):
-		return destination // such as the number of an account
+		return destination // for example an account number
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
 	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
@@ -445,7 +447,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
 		return moment
 	case named == destination && l.words.len() > maxName && !bytes.ContainsRune(l.value, '@') && len(accounts(l.value)) == 0:
-		return other // such as a postal address
+		return other // for example a postal address
 	case named == amount, number && named == other:
 		return amount
 	case named == destination && number, named == identifier:

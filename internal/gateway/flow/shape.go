@@ -22,19 +22,19 @@ import (
 type shape struct {
 	atoms  []uint64 // the keys of the fields
 	values [][]byte // the fields
-	texts  [][]byte // nil separates the objects of a list
+	texts  [][]byte // a nil text separates the objects of a list
 }
 
-// The limits of a field. Everything longer is running text.
+// The limits of a field. A value beyond them is running text.
 const (
 	maxAtom       = 80
 	maxAtomTokens = 5
-	maxYAML       = 64 << 10 // the parser for YAML is slow, so longer texts are running text
+	maxYAML       = 64 << 10 // the YAML parser is slow, so longer texts are running text
 	maxAtoms      = 20_000
 	maxNested     = 64
 )
 
-// textNames are names of fields whose content is running text, however short it is.
+// textNames contains the names of fields whose content is running text even if it is short.
 var textNames = map[string]bool{}
 
 func init() {
@@ -47,12 +47,12 @@ reference`) {
 }
 
 // split splits a result. If opaque is set, one author may have written the whole result, such as a file or a page, so
-// its fields are not trusted. If list is set, the result is a list of objects. If authored is set, lines and tables in it
-// are text. The caller frees the shape.
+// its fields are not trusted. If list is set, the result is a list of objects. If authored is set, lines and tables in
+// it are running text. The caller must free the result of split.
 func split(result []byte, opaque, list, authored bool) *splitter {
 	s := splitters.Get().(*splitter)
 	var content, structured, meta jsontext.Value
-	failed := false // a message about a failure contains no data of the user
+	failed := false // an error message contains no data of the user
 	rawjson.Members(result, func(name string, v jsontext.Value) {
 		switch {
 		case name == "content" && v[0] == '[':
@@ -63,7 +63,7 @@ func split(result []byte, opaque, list, authored bool) *splitter {
 			meta = v
 		case name == "isError":
 			failed = string(v) == "true"
-		default: // such as the questions in a result that asks for input
+		default: // for example the questions in a result that asks for input
 			s.sentences(v, 0)
 		}
 	})
@@ -80,13 +80,13 @@ func split(result []byte, opaque, list, authored bool) *splitter {
 		s.leaf(name, s.spoken)
 	}
 	if !s.hasText() && len(s.atoms) == 0 {
-		s.texts = append(s.texts, result) // not the form of a result, so a client may read anything in it
+		s.texts = append(s.texts, result) // not an MCP result, so clients may show any part
 	}
 	return s
 }
 
-// structured splits structured content. Frameworks for servers put a result that is only a text into one member, and the
-// text of many tools is JSON.
+// structured splits structured content. If the only member is a string, structured reads the string as a document,
+// because server frameworks wrap plain text in one member, and the text of many tools is JSON.
 func (s *splitter) structured(content []byte) {
 	only, n := []byte(nil), 0
 	rawjson.Members(content, func(_ string, v jsontext.Value) { only, n = v, n+1 })
@@ -98,7 +98,7 @@ func (s *splitter) structured(content []byte) {
 }
 
 // distrusted reports whether labels in the metadata of a result mark its content as untrusted. ambit adds such a label
-// to a result with an injection. A server can lower the trust in its own results, but never raise it.
+// to a result that contains an injection. A server can lower the trust in its own results, but cannot raise it.
 func distrusted(meta jsontext.Value) bool {
 	if len(meta) == 0 {
 		return false
@@ -119,7 +119,7 @@ func (s *shape) hasText() bool {
 	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
-// dropEchoes removes the texts that repeat an argument of the call. Such text comes from the caller.
+// dropEchoes removes the texts that equal an argument of the call, because they come from the caller.
 func (s *splitter) dropEchoes(arguments []leaf) {
 	own := make(map[uint64]bool, len(arguments))
 	for _, l := range arguments {
@@ -133,21 +133,21 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 type splitter struct {
 	shape
 	opaque bool
-	// authored is set if the text of the result is that of one author.
+	// authored is set if one author wrote the text of the result.
 	authored bool
 	list     bool            // whether the result is a list of objects
-	names    map[string]bool // whether a name, in quotes, is the name of running text
-	// addressed contains the names that are addresses. spoken is set if another name is a sentence.
+	names    map[string]bool // names caches for each quoted name whether its content is running text
+	// addressed contains the names that are addresses. spoken is set if any other name is running text.
 	addressed [][]byte
 	spoken    bool
-	buffer    []byte // for texts with escapes
+	buffer    []byte // holds the unescaped values of strings
 	view      view.View
 }
 
-// splitters keeps splitters with their buffers for the next result.
+// splitters keeps unused splitters, because their buffers can be used for the next result.
 var splitters = sync.Pool{New: func() any { return &splitter{names: map[string]bool{}} }}
 
-// free ends the use of a splitter and of the texts in it.
+// free returns a splitter to the pool. The texts in it are not valid any more.
 func (s *splitter) free() {
 	if cap(s.buffer)+cap(s.view.Text) > maxKept || len(s.names) > maxNames {
 		return
@@ -163,7 +163,7 @@ func (s *splitter) free() {
 
 const maxNames = 1000
 
-// text returns the value of a JSON string. The value is valid until the splitter is freed.
+// text returns the value of a JSON string, which is valid until the splitter is freed.
 func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return nil, false
@@ -180,7 +180,7 @@ func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 	return long[from:], true
 }
 
-// content splits one item of a result. Clients may show every member of it to the model.
+// content splits one item of a result. It covers every member, because clients may show any member to the model.
 func (s *splitter) content(item []byte) {
 	if item[0] != '{' {
 		s.sentences(item, 0)
@@ -220,8 +220,8 @@ func (s *splitter) resource(resource []byte) {
 	})
 }
 
-// bytes adds bytes in base64 form if they are a text. Most pictures and sounds are not. It returns false if the form is not
-// base64.
+// bytes decodes base64 and adds the content if it is text, which most pictures and sounds are not. It returns false if
+// the input is not base64.
 func (s *splitter) bytes(encoded []byte) bool {
 	plain, err := base64.StdEncoding.AppendDecode(nil, encoded)
 	if err == nil && utf8.Valid(plain) {
@@ -230,8 +230,8 @@ func (s *splitter) bytes(encoded []byte) bool {
 	return err == nil
 }
 
-// sentences adds the strings and names in a value that look like more than a name, a number or an id. Servers use
-// metadata for both.
+// sentences adds to the running text every string and name in a value that is more than a name, a number or an id.
+// Metadata contains both kinds.
 func (s *splitter) sentences(value []byte, depth int) {
 	switch {
 	case len(value) == 0 || value[0] != '{' && value[0] != '[' && value[0] != '"':
@@ -262,14 +262,15 @@ func isWord(text []byte) bool {
 		(c.digits < minAccount || len(accounts(text)) == 0)
 }
 
-// minAccount is the number of digits from which a value may contain the number of an account.
+// minAccount is the minimum number of digits in a value that may contain an account number.
 const minAccount = 8
 
-// maxAlone is the number of characters from which a value in a script without spaces may be a sentence.
+// maxAlone is the maximum number of characters of a single word in a script without spaces. A longer value may be a
+// sentence.
 const maxAlone = 12
 
-// hasParagraph reports whether an empty line comes before a line at the margin. Programs do not write YAML with such lines,
-// but the text of a mail after its head can look like YAML.
+// hasParagraph reports whether an unindented line follows an empty line. Programs do not write such YAML, but a mail
+// with its header can look like YAML up to that line.
 func hasParagraph(text []byte) bool {
 	for {
 		at := bytes.IndexByte(text, '\n')
@@ -286,7 +287,7 @@ func hasParagraph(text []byte) bool {
 // startsYAML matches the first line of a mapping or of a list of mappings.
 var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|$)`)
 
-// document splits a text. Only a text that consists entirely of JSON or YAML has fields.
+// document splits a text. Only JSON, YAML, lines of names and values, and tables have fields.
 func (s *splitter) document(text []byte) {
 	trimmed := bytes.TrimSpace(text)
 	switch {
@@ -305,12 +306,13 @@ func (s *splitter) document(text []byte) {
 		}
 	case len(trimmed) <= maxYAML && (s.members(trimmed, s.list) || s.table(trimmed)):
 	default:
-		// Of plain text, only one word is a value.
+		// In plain text, only a single word is a field.
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	}
 }
 
-// json splits a value. If inText is set, the name of the value is the name of running text.
+// json splits a JSON value. If inText is set, the name of the value is one of textNames, so a short value is running
+// text too.
 func (s *splitter) json(value []byte, inText bool, depth int) {
 	if depth > maxNested {
 		s.texts = append(s.texts, value)
@@ -342,8 +344,8 @@ func (s *splitter) json(value []byte, inText bool, depth int) {
 	}
 }
 
-// named reports whether a name, in quotes, is the name of running text. A name that is more than a word is running text
-// itself.
+// named reports whether the content of a member is running text, judged by the member's quoted name. A name that is
+// more than one word is itself added to the running text.
 func (s *splitter) named(name []byte) bool {
 	inText, known := s.names[string(name)]
 	if !known {
@@ -355,8 +357,8 @@ func (s *splitter) named(name []byte) bool {
 	return inText
 }
 
-// name adds the name of a field if it is more than a word. An address is a value, for example in a list of the users that
-// share a file, unless other names are sentences.
+// name adds the name of a member to the running text if it is more than a word. An address as a name counts as a value,
+// as in a list of the users that share a file, unless other names are sentences.
 func (s *splitter) name(name []byte) (isValue bool) {
 	if isValue = !isWord(name); !isValue {
 		return false
@@ -369,7 +371,7 @@ func (s *splitter) name(name []byte) (isValue bool) {
 	return true
 }
 
-// yaml splits a node. It returns false if the node has an alias, which readers can resolve differently.
+// yaml splits a YAML node. It returns false if the node contains an alias, which parsers can resolve differently.
 func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	if depth > maxNested {
 		return false
@@ -400,7 +402,7 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 	return true
 }
 
-// leaf adds one value: to the fields if it is short, and to the running text in all other cases.
+// leaf adds one value to the fields if it is short and inText is not set, and otherwise to the running text.
 func (s *splitter) leaf(value []byte, inText bool) {
 	if s.opaque || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms {
 		s.texts = append(s.texts, value)
@@ -415,7 +417,7 @@ func (s *splitter) leaf(value []byte, inText bool) {
 	case !contains(value):
 		s.attest(value)
 		return
-	default: // the value is known, but not the address in it
+	default: // the whole value is a field, but an address inside it is not
 		s.attest(value)
 	}
 	s.texts = append(s.texts, value)
@@ -424,8 +426,8 @@ func (s *splitter) leaf(value []byte, inText bool) {
 // counts is the number of characters of each kind in a value.
 type counts struct {
 	at, digits, spaces int
-	separators         int // spaces and other characters between two values
-	other              int // characters that an e-mail address does not contain
+	separators         int // spaces and other characters that separate values
+	other              int // characters that cannot be part of an e-mail address
 	high               int // bytes outside ASCII
 	alone              int // bytes that may start a character of a script without spaces
 }
@@ -474,7 +476,7 @@ func count(value []byte) (c counts) {
 	return c
 }
 
-// isAtom reports whether a value is one line of a few words.
+// isAtom reports whether a value is short enough for a field: one line with a few words.
 func (c *counts) isAtom(value []byte) bool {
 	if c.high == 0 && c.spaces < maxAtomTokens {
 		return c.spaces == 0 || bytes.IndexByte(value, '\n') < 0
@@ -486,12 +488,12 @@ func (c *counts) isAtom(value []byte) bool {
 	return n <= maxAtomTokens && c.alone <= maxAlone && bytes.IndexByte(value, '\n') < 0
 }
 
-// attest adds a field.
+// attest adds a value to the fields.
 func (s *splitter) attest(value []byte) {
 	s.atoms, s.values = append(s.atoms, keyOf(value, &s.view)), append(s.values, value)
 }
 
-// contains reports whether a value contains an address or an account number and more.
+// contains reports whether a value contains an address or an account number together with other text.
 func contains(value []byte) bool {
 	for _, part := range slices.Concat(addresses(value), accounts(value)) {
 		if len(part) < len(bytes.TrimSpace(value)) {
@@ -501,7 +503,8 @@ func contains(value []byte) bool {
 	return false
 }
 
-// mailboxes adds the addresses in the head of a mail, such as "Ann Lee <ann@example.com>, bob@example.com", to the fields.
+// mailboxes adds the addresses in a mail header, such as "Ann Lee <ann@example.com>, bob@example.com", to the fields.
+// It returns false if the value is no such list.
 func (s *splitter) mailboxes(value []byte) bool {
 	list, err := mail.ParseAddressList(string(value))
 	if err != nil || slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {

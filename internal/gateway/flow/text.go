@@ -19,8 +19,8 @@ const (
 	maxBlock = 32 << 10
 	minBlock = 1 << 10
 	maxToken = 128
-	// overlap is the number of tokens at the end of a block that the next block repeats, so that a value and the text
-	// around it are complete in one of the two.
+	// overlap is the number of tokens at the end of a full block that the next block repeats. A value near the end of
+	// the block is then together with the text around it in at least one of the two blocks.
 	overlap = 48
 )
 
@@ -30,17 +30,17 @@ const (
 type block struct {
 	text    []byte
 	starts  []uint16 // the offset of each token
-	prev    []uint16 // the previous position with the same bucket, plus 1; 0 if there is none
-	heads   []uint16 // for each bucket of token hashes, its last position plus 1; the length is a power of two
+	prev    []uint16 // for each position, the previous position in the same bucket, plus 1; 0 if there is none
+	heads   []uint16 // for each bucket of token hashes, the last position plus 1; the length is a power of two
 	pairs   []uint64 // a Bloom filter of each two adjacent tokens; the length is a power of two
 	last    uint32   // the hash of the last token
 	sources []span
-	origins int // the number of calls in sources
-	// deleting contains the position of each token that can start a verb that means to delete, once for each token.
+	origins int // number of different calls in sources
+	// deleting contains the first position of each token that can start a verb of the family deleting.
 	deleting []uint16
 }
 
-// span is one text: the tokens from the position first to the next span.
+// span is one text in a block. It begins at the position first and ends where the next span begins.
 type span struct {
 	first int
 	*Source
@@ -72,8 +72,8 @@ func (b *block) spanAt(at int) int {
 	return max(0, sort.Search(len(b.sources), func(i int) bool { return b.sources[i].first > at })-1)
 }
 
-// bounds returns the position of the first token of the text around a position, and the position after the text's last
-// token.
+// bounds returns the limits of the text that contains a position: the position of its first token, and the position
+// after its last.
 func (b *block) bounds(at int) (first, end int) {
 	i := b.spanAt(at)
 	if i+1 < len(b.sources) {
@@ -90,13 +90,13 @@ func (b *block) token(at int) []byte {
 	return b.text[b.starts[at] : end-1]
 }
 
-// startsWith reports whether the tokens from a position on begin with the given text, which consists of tokens with one
-// space after each.
+// startsWith reports whether the tokens from a position on begin with text, which has one space after each of its
+// tokens.
 func (b *block) startsWith(at int, text []byte) bool {
 	return bytes.HasPrefix(b.text[b.starts[at]:], text)
 }
 
-// free returns the space after the text. It is nil if there is no space for one more token.
+// free returns the unused space of the block, or nil if a token of maximum length does not fit into it.
 func (b *block) free() []byte {
 	if cap(b.text)-len(b.text) <= maxToken {
 		return nil
@@ -104,7 +104,7 @@ func (b *block) free() []byte {
 	return b.text[len(b.text):cap(b.text)]
 }
 
-// from begins a text of a source.
+// from begins a new text, which comes from src.
 func (b *block) from(src *Source) {
 	if n := len(b.sources); n == 0 || b.sources[n-1].Source != src {
 		b.origins++
@@ -112,7 +112,7 @@ func (b *block) from(src *Source) {
 	b.sources = append(b.sources, span{len(b.starts), src})
 }
 
-// add adds a token of n bytes that was written to the beginning of free.
+// add adds a token whose n bytes the caller has already written to the start of the free space.
 func (b *block) add(n int, hash uint32) {
 	at, start := len(b.starts), len(b.text)
 	b.text = b.text[:start+n+1]
@@ -132,7 +132,7 @@ func (b *block) add(n int, hash uint32) {
 // maxDeleting is the maximum number of positions in block.deleting.
 const maxDeleting = 1024
 
-// tail returns the position from which the next block repeats the tokens of the last source, and their size.
+// tail returns the position from which the next block repeats tokens, and the size of these tokens in bytes.
 func (b *block) tail() (from, size int) {
 	from = max(b.sources[len(b.sources)-1].first, len(b.starts)-overlap)
 	if from < len(b.starts) {
@@ -141,7 +141,7 @@ func (b *block) tail() (from, size int) {
 	return from, size
 }
 
-// repeat adds the tokens of another block from a position on.
+// repeat copies the tokens of a full block, from a position on.
 func (b *block) repeat(full *block, from int) {
 	for at := from; at < len(full.starts); at++ {
 		token := full.token(at)
@@ -158,7 +158,7 @@ func (b *block) has(token []byte, hash uint32) bool {
 	return p != 0
 }
 
-// pair returns the word of the filter for two adjacent tokens, and the bits that both tokens set in it.
+// pair returns where the Bloom filter stores two adjacent tokens: a word of the filter, and the bits in that word.
 func (b *block) pair(first, second uint32) (word *uint64, mask uint64) {
 	h := (uint64(first)<<32 | uint64(second)) * 0x9e3779b97f4a7c15
 	h ^= h >> 32
@@ -166,16 +166,17 @@ func (b *block) pair(first, second uint32) (word *uint64, mask uint64) {
 	return &b.pairs[h>>32&uint64(len(b.pairs)-1)], 1<<(h&63) | 1<<(h>>6&63)
 }
 
-// tokenFilter is a Bloom filter of all tokens of a memory, so that a search need not look at each block. It keeps tokens
-// of forgotten blocks.
+// tokenFilter is a Bloom filter of all tokens of a memory, so that most searches need not look at each block. Tokens of
+// removed blocks stay in it.
 type tokenFilter [1 << 12]uint64
 
 func (f *tokenFilter) add(hash uint32) { f[hash>>6&(1<<12-1)] |= 1 << (hash & 63) }
 
-// mayHave reports whether a token may be in the memory. If it returns false, the token is not there.
+// mayHave reports whether a token may be in the memory. If mayHave returns false, the token is certainly not there.
 func (f *tokenFilter) mayHave(hash uint32) bool { return f[hash>>6&(1<<12-1)]&(1<<(hash&63)) != 0 }
 
-// mayFollow reports whether two tokens may be adjacent somewhere in the block. If it returns false, they are not.
+// mayFollow reports whether the second token may directly follow the first somewhere in the block. If mayFollow returns
+// false, it certainly does not.
 func (b *block) mayFollow(first, second uint32) bool {
 	word, mask := b.pair(first, second)
 	return *word&mask == mask
@@ -189,7 +190,7 @@ const (
 	hashPrime = 16777619
 )
 
-// hashOf returns the hash of a token, which is FNV-1a.
+// hashOf returns the FNV-1a hash of a token.
 func hashOf(token []byte) uint32 {
 	hash := uint32(hashStart)
 	for _, c := range token {
@@ -209,8 +210,8 @@ var folded = func() (t [256]byte) {
 	return t
 }()
 
-// normal returns a text without look-alikes, accents and invisible characters. The result is valid until the view is
-// used again.
+// normal returns a text without look-alikes, accents and invisible characters. The result is valid until v is used
+// again.
 func normal(text []byte, v *view.View) []byte {
 	if (!view.ASCII(text) || bytes.IndexByte(text, 0) >= 0) && v.Normal(text) {
 		return v.Text
@@ -218,7 +219,7 @@ func normal(text []byte, v *view.View) []byte {
 	return text
 }
 
-// lexer splits a text into tokens. The text must be normal (see normal).
+// lexer splits a text into tokens. The text must be a result of the function normal.
 type lexer struct {
 	text []byte
 	at   int
@@ -241,7 +242,7 @@ func (l *lexer) next(out []byte) (n int) {
 		}
 		if c < utf8.RuneSelf {
 			i++
-			// A text inside another text may contain escapes. The letter of an escape is not part of a word.
+			// A text inside another text may contain escapes such as \n, whose letter is not part of a word.
 			if c == '\\' && i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == 't') {
 				i++
 			}
@@ -276,7 +277,7 @@ func (l *lexer) next(out []byte) (n int) {
 	return n
 }
 
-// alone reports whether a letter belongs to a script that puts no spaces between words.
+// alone reports whether a letter belongs to a script without spaces between words.
 func alone(r rune) bool {
 	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
 		unicode.Khmer, unicode.Myanmar) || r == 'ー'
@@ -324,8 +325,8 @@ func (w *words) token(i int) []byte { return w.text[w.starts[i]:w.end(i)] }
 // slice returns the tokens from..to-1 with one space after each.
 func (w *words) slice(from, to int) []byte { return w.spaced[w.starts[from]+from : w.end(to-1)+to] }
 
-// key is a hash of all letters and digits of a value, so that spelling and separators do not matter. It is 0 for an
-// empty value.
+// key returns a hash of all letters and digits of a value, so that values with different separators have the same key.
+// The key of an empty value is 0.
 func (w *words) key() uint64 {
 	if len(w.text) == 0 {
 		return 0
@@ -357,10 +358,10 @@ func addKey(key uint64, text []byte) uint64 {
 	return key
 }
 
-// minEncoded is the length from which a token may be a part of an encoded text.
+// minEncoded is the minimum length of a token that may be part of an encoded text.
 const minEncoded = 16
 
-// decoded returns the texts that a text contains in base64, base32 or hexadecimal form.
+// decoded returns the readable texts that a text contains in base64, base32 or hexadecimal form.
 func decoded(text []byte) (found [][]byte) {
 	for start := 0; start < len(text); start++ {
 		end := start
@@ -377,7 +378,7 @@ func decoded(text []byte) (found [][]byte) {
 	return found
 }
 
-// decode returns the readable text that a run of characters encodes, or nil.
+// decode returns the readable text that run encodes, or nil.
 func decode(run []byte) []byte {
 	for _, decode := range []func(dst, src []byte) ([]byte, error){
 		hex.AppendDecode, base64.RawStdEncoding.AppendDecode, base64.RawURLEncoding.AppendDecode,
@@ -392,7 +393,7 @@ func decode(run []byte) []byte {
 
 const maxEncoded = 64 << 10
 
-// readable reports whether a person can read a text.
+// readable reports whether a text is valid UTF-8 and contains only printable characters and spaces.
 func readable(text []byte) bool {
 	return utf8.Valid(text) && bytes.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) }) < 0
 }

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// family is a group of actions. Text can ask for an action with any verb of its group.
+// family is a set of groups of verbs with a similar meaning, such as sending. Text can ask for a tool's action with any
+// verb of the tool's family.
 type family uint16
 
 const (
@@ -21,9 +22,9 @@ const (
 	fetching
 )
 
-// verbs lists the beginnings of verbs, for each family. A beginning of four letters or more matches every word that
-// starts with it, and a shorter one matches only itself. In languages without spaces, a verb matches a sequence of
-// characters. The languages are English, German, Spanish, French, Italian, Portuguese, Dutch, Japanese and Chinese.
+// verbs lists the stems of verbs, for each family. A stem of four letters or more matches every word that starts with
+// it, and a shorter stem matches only itself. In languages without spaces, a verb matches a sequence of characters. The
+// languages are English, German, Spanish, French, Italian, Portuguese, Dutch, Japanese and Chinese.
 var verbs = map[family]string{
 	sending: `send sent mail mailed mailing email forward reply respond post message notif publish tell write wrote deliver submit
 contact dispatch transmit text ping broadcast invite share report upload exfiltrat leak
@@ -100,12 +101,13 @@ bezoek open klik lees haal volg ga
 // verbTable holds the verbs of each family, ready for lookup.
 type verbTable struct {
 	exact  map[string]family
-	stems  map[string]family // beginnings of at least four letters
+	stems  map[string]family // stems of at least four letters
 	chars  map[rune][]charVerb
-	longer int // the longest beginning
-	// starts has a bit for the first four bytes of each stem, or of each short verb, so that most words need no lookup.
+	longer int // length of the longest stem
+	// starts has a bit for the first four bytes of each stem and each short verb, so that most words need no lookup in
+	// a map.
 	starts [1 << 10]uint64
-	// deletions is the same for the verbs that mean to delete.
+	// deletions is like starts, but contains only verbs of the family deleting.
 	deletions [1 << 10]uint64
 }
 
@@ -131,7 +133,7 @@ var table = func() *verbTable {
 	t := &verbTable{exact: map[string]family{}, stems: map[string]family{}, chars: map[rune][]charVerb{}}
 	for f, list := range verbs {
 		for word := range strings.FieldsSeq(list) {
-			w := wordsOf([]byte(word)) // in the normalized form of texts, which has no accents
+			w := wordsOf([]byte(word)) // normalized like the texts, without accents
 			if w.len() == 0 {
 				continue
 			}
@@ -155,8 +157,8 @@ var table = func() *verbTable {
 	return t
 }()
 
-// of returns the families of the verbs that are a beginning of the given token, or of a German participle such as
-// "geschickt" without its first two letters.
+// of returns the families of the verbs whose stem begins the given token. It also tries the token without its first two
+// letters, for German participles such as "geschickt".
 func (t *verbTable) of(token []byte) family {
 	if isParticiple(token) {
 		return t.begins(token) | t.begins(token[2:])
@@ -166,7 +168,7 @@ func (t *verbTable) of(token []byte) family {
 
 func isParticiple(token []byte) bool { return len(token) >= 7 && token[0] == 'g' && token[1] == 'e' }
 
-// begins returns the families of the verbs that are a beginning of the given token.
+// begins returns the families of the verbs whose stem begins the given token.
 func (t *verbTable) begins(token []byte) family {
 	if bit := startBit(token); t.starts[bit>>6]&(1<<(bit&63)) == 0 {
 		return 0
@@ -181,7 +183,7 @@ func (t *verbTable) begins(token []byte) family {
 	return f
 }
 
-// deletes reports whether a token can start a verb that means to delete.
+// deletes reports whether a token can start a verb of the family deleting.
 func (t *verbTable) deletes(token []byte) bool {
 	if token[0] >= utf8.RuneSelf && aloneIn(token) {
 		r, _ := utf8.DecodeRune(token)
@@ -194,8 +196,8 @@ func (t *verbTable) deletes(token []byte) bool {
 	return t.deletions[bit>>6]&(1<<(bit&63)) != 0 && t.of(token)&deleting != 0
 }
 
-// fieldWords are names that services use for fields, and parts of addresses. A list of fields is no text in an unknown
-// language.
+// fieldWords contains common names of fields and parts of addresses. They do not count as words of an unknown language,
+// so a list of fields is not taken for a text.
 var fieldWords = func() map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(`id ids name names type status state key keys value values url urls https http www com org net title
@@ -208,9 +210,9 @@ issues success successfully code data`) {
 	return m
 }()
 
-// functionWords are the most frequent short words of the languages of the verb table. A text with words, but without
-// any of these, is in a language that the table does not cover. english contains the words that only the English list
-// contains.
+// functionWords contains the most frequent short words of the languages in the verb table. A text with many words but
+// hardly any of these is in a language that the table does not cover. english contains the words that are only in the
+// English list.
 var functionWords, english = func() (all, en map[string]bool) {
 	all, en = map[string]bool{}, map[string]bool{}
 	for i, list := range []string{

@@ -45,7 +45,7 @@ func init() {
 		{"P428", "internal/gateway/flow/decide.go", `return duties[string(b.token(i-1))]`, `return false`, "./internal/gateway/flow", "TestRequests"},
 		{"P428", "internal/gateway/flow/words.go", `	if isParticiple(token) && t.deletes(token[2:]) {`, `	if false {`, "./internal/gateway/flow", "TestRequests"},
 		{"P429", "internal/gateway/flow/roles.go", `	case named == identifier && receives(l.name) && (`, `	case false && (`, "./internal/gateway/flow", "TestNumbersThatReceive"},
-		{"P429", "internal/gateway/flow/decide.go", ` && !(d.tool.Network && receives(l.name)): // an object`, `: // an object`, "./internal/gateway/flow", "TestNumbersThatReceive"},
+		{"P429", "internal/gateway/flow/decide.go", ` && !(d.tool.Network && receives(l.name)): // from the user`, `: // from the user`, "./internal/gateway/flow", "TestNumbersThatReceive"},
 		{"P430", "internal/gateway/flow/decide.go", `		d.chosen(l)`, `		_ = l`, "./internal/gateway/flow", "TestDecide"},
 		{"P430", "internal/gateway/flow/decide.go", `(!inEnglish || d.tool.verbs&deleting != 0)`, `!inEnglish`, "./internal/gateway/flow", "TestDeclaredAsReading"},
 		{"P431", "internal/gateway/flow/roles.go", `	if !s.Effect && known && t.pretends() {`, `	if false {`, "./internal/gateway/flow", "TestDeclaredAsReading"},
