@@ -19,7 +19,13 @@ type neighbours struct {
 	options host.Options
 
 	mu   sync.Mutex
-	live map[string]*host.Agent
+	live map[string]*neighbour
+}
+
+// neighbour is a started agent and the path of its manifest.
+type neighbour struct {
+	*host.Agent
+	path string
 }
 
 func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *neighbours {
@@ -28,7 +34,7 @@ func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *n
 		// An agent.toml or findagent.json has its own folder, so other agents are in sibling folders.
 		folder = filepath.Dir(folder)
 	}
-	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*host.Agent{}}
+	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*neighbour{}}
 	n.options.Agents, n.options.Sole, n.options.Name, n.options.UnconfinedServers = n, false, "", nil
 	n.options.OnUse, n.options.Extra = nil, nil
 	return n
@@ -41,15 +47,15 @@ func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (
 		return call.Result{}, call.Unsent(stopped)
 	}
 	if err := a.Ready(ctx); err != nil {
-		down := call.Refuse("act", call.ServerUnavailable, "the agent %s is not running: %v", name, err)
-		return call.Result{}, call.Unsent(down)
+		return call.Result{}, call.Unsent(daemon.WithManifest(err, a.path))
 	}
-	return a.Gateway().Call(ctx, c)
+	result, err := a.Gateway().Call(ctx, c)
+	return result, daemon.WithManifest(err, a.path)
 }
 
 // find returns the named agent, and starts the agent if necessary. If the agent cannot be used, find returns a refusal,
 // even if another agent has the same name. The daemon follows the same rule.
-func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
+func (n *neighbours) find(name string) (*neighbour, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if a := n.live[name]; a != nil {
@@ -75,7 +81,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	}
 	o := n.options
 	o.Name, o.Resolved = registeredName(n.options.Home, found.Manifest), nil
-	n.live[name] = host.Start(n.ctx, found.Manifest.Remote(), o)
+	n.live[name] = &neighbour{host.Start(n.ctx, found.Manifest.Remote(), o), found.Manifest.Path}
 	return n.live[name], nil
 }
 

@@ -27,7 +27,9 @@ func (s *Served) CallAgent(ctx context.Context, name string, c *call.Call) (call
 	kind := c.Attributes.AuthenticatedBy()
 	v, trouble := d.fleet.enter(name, &identity.Principal{Kind: kind, Name: c.Principal, Everywhere: true})
 	if trouble != nil {
-		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "%s", trouble.Message))
+		refusal := call.Refuse("act", call.ServerUnavailable, "%s", trouble.Message)
+		refusal.Hint = trouble.Hint
+		return call.Result{}, call.Unsent(refusal)
 	}
 	defer v.leave()
 	return v.running.Call(ctx, c)

@@ -50,21 +50,22 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 		a.metered = meteredGateway{f.Gateway, a}
 		f.Gateway = a.metered
 		ready := f.Ready
-		f.Ready = func(ctx context.Context) error { return withName(ready(ctx), name) }
+		f.Ready = func(ctx context.Context) error { return WithManifest(ready(ctx), name) }
 	}
 	a.Agent = host.Start(ctx, m, o)
 	return a
 }
 
-// withName appends the command of a refusal to the refusal's hint. The command contains the agent's name instead of the
-// manifest's path, because callers do not need to know the path. withName returns other errors unchanged.
-func withName(err error, name string) error {
+// WithManifest appends the command of a refusal to the refusal's hint. The command contains the given name or path of
+// the agent's manifest. The daemon passes the name, because callers do not need to know the path. WithManifest returns
+// other errors unchanged.
+func WithManifest(err error, manifest string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
 		return err
 	}
 	renamed := *r // a copy, because other calls may share the refusal
-	renamed.Hint, renamed.Command = r.HintFor(name), diag.Command{}
+	renamed.Hint, renamed.Command = r.HintFor(manifest), diag.Command{}
 	return &renamed
 }
 
@@ -100,7 +101,7 @@ type meteredGateway struct {
 func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
 	ended := g.agent.hosting.Metrics.Began(g.agent.name, c.Tool)
 	defer func() {
-		err = withName(err, g.agent.name)
+		err = WithManifest(err, g.agent.name)
 		ended(decisionOf(result.IsError, err))
 	}()
 	done, err := g.agent.hosting.turn(ctx, g.agent.Manifest().Agent(), c)
@@ -125,7 +126,7 @@ func decisionOf(toolError bool, err error) (decision, code string) {
 
 func (g meteredGateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	answer, err := g.Gateway.Forward(ctx, f)
-	return answer, withName(err, g.agent.name)
+	return answer, WithManifest(err, g.agent.name)
 }
 
 // Timed returns a DB that records the duration of each write transaction of db in the metrics. It also sets db as the
