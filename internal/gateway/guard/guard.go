@@ -1,9 +1,9 @@
 // Package guard checks the content of calls.
 //
-// [Input] checks the arguments of a call before they are used. It refuses a call that matches a denied pattern, and
-// it redacts personal data. [Output] checks a result before the agent sees it. It redacts secrets or withholds the
-// whole result. [Injections] looks for prompt injection in results. [Schema] validates arguments and results. [Merge] combines the guardrails of the operator and the
-// manifest.
+// [Input] checks the arguments of a call before the tool gets them. It refuses a call that matches a denied pattern,
+// and it redacts personal data. [Output] checks a result before the agent sees it. It redacts secrets or withholds the
+// whole result. [Injections] looks for prompt injection in results. [Schema] validates arguments and results. [Merge]
+// combines the guardrails of the operator and the manifest.
 //
 // The result of a check depends only on the guardrails and the checked bytes. The package promises:
 //   - Only redacted values change. All other bytes stay as they were. If nothing is redacted, a check returns the
@@ -31,7 +31,7 @@ const (
 	PII     Kind = "pii"
 	Pattern Kind = "pattern"
 	Hidden  Kind = "hidden"
-	// Injection is a built-in pattern in a result.
+	// Injection is a passage in a result that matches a built-in pattern.
 	Injection Kind = "injection"
 )
 

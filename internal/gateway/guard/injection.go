@@ -56,7 +56,7 @@ func (i *Injections) Check(
 	for range 4 {
 		edits, err := i.find(ctx, out)
 		if err != nil {
-			return nil, findings, call.Refuse(StageOut, call.TimedOut, "the caller left before the result was checked")
+			return nil, findings, call.Refuse(StageOut, call.TimedOut, "the call was cancelled before its result was checked")
 		}
 		if len(edits) == 0 {
 			return out, findings, nil
@@ -79,7 +79,7 @@ func (i *Injections) Check(
 
 func (i *Injections) withheld(format string, args ...any) *call.Refusal {
 	r := call.Refuse(StageOut, call.DeniedPattern, format, args...)
-	r.Hint = "read the source of the result yourself; to pass such results with a mark, set on_injection to mark"
+	r.Hint = "read the original data yourself; to pass such results on with a warning mark, set on_injection to \"mark\""
 	r.Effect = call.EffectDone // the server has carried out the call, and only the result is withheld
 	return r
 }
@@ -146,11 +146,11 @@ func (i *Injections) find(ctx context.Context, doc []byte) (edits []edit, err er
 }
 
 const (
-	maxMarks   = 20  // the maximum number of findings in a mark
-	maxPointer = 256 // the maximum length of a pointer in a mark
+	maxMarks   = 20  // maximum number of findings in a mark
+	maxPointer = 256 // maximum length of a pointer in a mark
 )
 
-// mark adds the findings to a message. It returns the message unchanged if the message has no place for them.
+// mark adds the findings to a message. It returns the message unchanged if the message cannot hold them.
 func mark(message jsontext.Value, found []Finding, holder string) jsontext.Value {
 	type place struct {
 		Rule    string `json:"rule"`
@@ -201,15 +201,15 @@ func stricter(a, b agent.OnInjection) agent.OnInjection {
 	return slices.MaxFunc([]agent.OnInjection{a, b}, func(a, b agent.OnInjection) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// Injections describes what happens to a result that contains an injection.
+// Injections describes what happens to results that contain an injection.
 func (r Rails) Injections() string {
 	switch r.OnInjection {
 	case agent.InjectionMark:
-		return "results that match the patterns that ship with ambit are marked"
+		return "results that match ambit's built-in patterns are marked"
 	case agent.InjectionRedact:
-		return "redacted in every result that matches the patterns that ship with ambit"
+		return "redacted in every result that matches ambit's built-in patterns"
 	case agent.InjectionDeny:
-		return "results that match the patterns that ship with ambit are withheld"
+		return "results that match ambit's built-in patterns are withheld"
 	}
 	return "not searched for in results"
 }

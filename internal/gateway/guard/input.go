@@ -19,7 +19,7 @@ import (
 type InputRules struct {
 	// Deny lists regular expressions. A call is refused if one of them matches a name, string or number in the arguments.
 	Deny []string
-	// DenyDefaults adds the built-in patterns.
+	// DenyDefaults adds the built-in patterns to Deny.
 	DenyDefaults bool
 	// PII lists the categories of personal data to redact.
 	PII []string
@@ -117,7 +117,7 @@ func (in *Input) Check(
 		findings = append(findings, noted...)
 		if err != nil {
 			return nil, findings, call.Refuse(StageIn, call.InputInvalid,
-				"the arguments contain personal data and could not be redacted: %v", err)
+				"the arguments contain personal data that could not be redacted: %v", err)
 		}
 		out = next
 	}
@@ -128,14 +128,14 @@ func (in *Input) Check(
 // errEdits is the error for a document with more than maxEdits pieces of personal data.
 var errEdits = fmt.Errorf("they contain more than %d pieces of personal data", maxEdits)
 
-// unchecked returns the refusal for arguments whose check stopped.
+// unchecked returns the refusal for arguments whose check stopped early.
 func unchecked(err error) *call.Refusal {
 	hint := "send less text in one call"
 	switch {
 	case errors.Is(err, deny.ErrWork):
 		hint += ", or use deny patterns with fewer repetitions"
 	case !errors.Is(err, errEdits):
-		return call.Refuse(StageIn, call.TimedOut, "the caller left before the arguments were checked")
+		return call.Refuse(StageIn, call.TimedOut, "the call was cancelled before its arguments were checked")
 	}
 	r := call.Refuse(StageIn, call.InputTooLong, "the arguments could not be checked: %v", err)
 	r.Hint = hint
@@ -202,8 +202,8 @@ func (in *Input) scanDocument(
 
 // visitValues calls the callback for every string and number in a document, until the callback returns false. The
 // offsets of a string exclude the quotes. The callback's third argument reports whether the string is a member name,
-// and the fourth is the name of the member that contains the value. visitValues accepts invalid JSON. The later
-// stages reject it, and so does rewrite.
+// and the fourth is the name of the member that contains the value. visitValues accepts invalid JSON, because rewrite
+// and the later stages reject it.
 func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key []byte) bool) {
 	s.stack = s.stack[:0]
 	var key []byte

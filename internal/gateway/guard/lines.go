@@ -6,14 +6,15 @@ import (
 	"sync"
 )
 
-// KeyLines hides private keys in a log that arrives line by line. [Redact] finds a private key only in a text that
-// contains all of it. The zero value is ready for use. Several goroutines can use a KeyLines at the same time.
+// KeyLines hides private keys in a log that arrives line by line. [Redact] cannot do this, because it finds a private
+// key only if the text contains the whole key. The zero value is ready for use. Several goroutines can use a KeyLines
+// at the same time.
 type KeyLines struct {
 	mu   sync.Mutex
 	left int // the number of following lines that may still belong to a key
 }
 
-// maxKeyLines is how many lines after the first line of a key may belong to the key.
+// maxKeyLines is the maximum number of lines that are hidden after the first line of a key.
 const maxKeyLines = 256
 
 // keyBody matches a line inside a private key: base64, a header, or an empty line.

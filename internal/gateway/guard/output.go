@@ -106,7 +106,7 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 		findings = append(findings, found...)
 		switch {
 		case err != nil:
-			return nil, findings, withheld("the result contains a secret and could not be redacted, so it is withheld: %v", err)
+			return nil, findings, withheld("the result contains a secret that could not be redacted, so it is withheld: %v", err)
 		case len(found) == 0:
 			return nil, findings, withheld("the result contains a secret at an unknown position, so it is withheld")
 		case o.block:

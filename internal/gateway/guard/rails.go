@@ -32,9 +32,9 @@ type Operator struct {
 	// for agents that have other deny patterns. Results are searched for the built-in patterns if OnInjection is set,
 	// or if DenyDefaults is nil or true.
 	DenyDefaults *bool
-	// Flow says what happens to calls whose arguments come from untrusted text.
+	// Flow contains the rules for calls whose arguments come from untrusted text.
 	Flow FlowRules
-	// Approval says which calls a person must approve, in addition to those that the manifest names.
+	// Approval contains the rules for calls that a person must approve, in addition to those in the manifest.
 	Approval ApprovalRules
 }
 
@@ -48,14 +48,14 @@ type ApprovalRules struct {
 	Agents []string
 }
 
-// Asks reports whether a person must approve the calls that the agent makes to the tool.
+// Asks reports whether the rules require a person to approve the agent's calls to the tool.
 func (r ApprovalRules) Asks(agentName string, t *agent.Tool) bool {
 	return slices.ContainsFunc(r.Tools, func(name string) bool { return Names(name, t) }) ||
 		t.SideEffect != agent.Read && slices.Contains(r.Agents, agentName)
 }
 
-// Names reports whether a name in the operator's guardrails means a tool. The name can be the tool's own name, its name
-// with the alias of its server as in filesystem/write_file, or its URI.
+// Names reports whether a name in the operator's guardrails refers to the tool. The name can be the tool's own name,
+// its name after the alias of its server, as in filesystem/write_file, or its URI.
 func Names(name string, t *agent.Tool) bool {
 	if name == t.Name || t.URI != nil && name == t.URI.String() {
 		return true
@@ -68,15 +68,15 @@ func Names(name string, t *agent.Tool) bool {
 //
 //	{"flow": {"mode": "ask", "strict": false, "tools": {"post_message": "off"}, "agents": {"mail": "deny"}}}
 type FlowRules struct {
-	// Mode is FlowAsk, FlowDeny, FlowOff, or empty for FlowAsk. Tools and Agents contain the modes of single tools and
-	// agents, by name. A tool's mode takes precedence.
+	// Mode is FlowAsk, FlowDeny, FlowOff, or empty for FlowAsk. Tools and Agents override the mode for single tools and
+	// agents, by name. The mode of a tool takes precedence.
 	Mode          string
 	Tools, Agents map[string]string
 	// If Strict is set, every destination and identifier without a known origin counts as untrusted.
 	Strict bool
 }
 
-// The modes of FlowRules. With FlowOff, the results of a tool are not read, and its calls are not checked.
+// The modes of FlowRules. With FlowOff, the calls of a tool are not checked and its results are not recorded.
 const (
 	FlowAsk  = "ask"
 	FlowDeny = "deny"
@@ -92,7 +92,7 @@ type Rails struct {
 	Input     InputRules
 	// OnLeak is the action for a result that contains a secret.
 	OnLeak agent.OnLeak
-	// OnResult says whether the personal data in Input.PII is also redacted from results.
+	// OnResult decides whether the personal data in Input.PII is also redacted from results.
 	OnResult agent.OnResult
 	// OnInjection is the action for a result that contains an injection. If it is empty, results are not searched.
 	OnInjection agent.OnInjection
@@ -101,9 +101,9 @@ type Rails struct {
 }
 
 // Merge combines the guardrails of the operator and of a manifest. A manifest can only tighten the operator's
-// guardrails. The result has the lower limit, all patterns, all categories and both schemas. If either of the two
-// blocks leaks, the result blocks them. If either redacts personal data from results, the result does so too. For
-// injections, the stricter of the two actions applies.
+// guardrails. The result has the lower size limit, the patterns and categories of both, and both schemas. It blocks
+// leaks if either of the two does, and it redacts personal data from results if either does. For injections, it has the
+// stricter action of the two.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {
@@ -258,7 +258,7 @@ func (p *operatorParser) operator(root doc.Value) (out Operator) {
 	return out
 }
 
-// modes reads an object whose members are modes.
+// modes reads an object that maps names to modes of FlowRules.
 func (p *operatorParser) modes(v doc.Value) map[string]string {
 	if !p.Is(v, doc.Object) {
 		return nil

@@ -22,7 +22,7 @@ func NewSchema(text string) Schema { return Schema{validate.New(text)} }
 func (s Schema) Input(ctx context.Context, arguments jsontext.Value) *call.Refusal {
 	problems, err := s.Check(ctx, arguments)
 	if err != nil && errors.Is(err, ctx.Err()) {
-		return call.Refuse(StageIn, call.TimedOut, "the caller left before the arguments were checked")
+		return call.Refuse(StageIn, call.TimedOut, "the call was cancelled before its arguments were checked")
 	}
 	if err != nil {
 		return call.Refuse(StageIn, call.InputInvalid,
@@ -35,8 +35,8 @@ func (s Schema) Input(ctx context.Context, arguments jsontext.Value) *call.Refus
 }
 
 // Output refuses a result that does not match the schema. It also refuses a result with duplicate keys, because another
-// parser could use a different value than the one that was checked. It checks the result even if the caller has left,
-// because the record of the call depends on it.
+// parser could use a different value than the one that was checked. It checks the result even if the call was
+// cancelled, because the record of the call contains the outcome.
 func (s Schema) Output(result jsontext.Value) *call.Refusal {
 	problems, err := s.Check(context.Background(), result)
 	if err == nil && len(problems) == 0 {

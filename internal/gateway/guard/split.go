@@ -8,8 +8,8 @@ import (
 )
 
 // A client joins the text items of a result, so a secret can be split across several items. Output.scan does not find
-// such a secret, so the code in this file scans the joined text. If the scan of the document found the beginning of a
-// token at the end of a string, the code also joins all values, because the rest of the token can be in the next field.
+// such a secret, so the code in this file scans the joined text. If Output.scan found the beginning of a token at the
+// end of a string, the code also joins all values, because the rest of the token can be in another value.
 
 // edgeBytes is the number of bytes that are kept at each end of a long text. No token is longer than edgeBytes.
 const edgeBytes = 4 << 10
@@ -36,7 +36,8 @@ func (o *Output) findSplit(doc []byte, cut bool) ([]edit, error) {
 	if !cut {
 		return nil, nil
 	}
-	// The end of a line can be inside a token, but no token begins inside a word.
+	// Join the values with line breaks. A token can continue after a line break, but it cannot begin in the middle of a
+	// word, so the values must not be joined directly.
 	return o.findJoined(doc, "\n", func(string) bool { return true })
 }
 
@@ -115,6 +116,6 @@ func severalTexts(doc []byte) bool {
 			}
 		}
 	}
-	// The name "text" can also be written with escapes.
+	// The name "text" can also contain escapes, such as \u0074 for t.
 	return bytes.Contains(doc, []byte(`\u00`)) && bytes.Contains(doc, []byte(`":`))
 }

@@ -42,16 +42,16 @@ var phrases = map[string]string{
 }
 
 // Try returns what each guardrail finds in a text, sorted by position, and what the guardrail does about it. It also
-// reports findings that the given guardrails would let pass. The text is the value of an argument or, if result is set,
-// of a result.
+// returns findings that the given guardrails let pass. The text is the value of an argument, or of a result if result
+// is set.
 func Try(ctx context.Context, rails Rails, text []byte, result bool) ([]Trial, error) {
 	var all []Trial
 	for _, f := range Scan(text) {
 		why := "it has the form of a credential"
 		if strings.HasPrefix(f.Rule, "generic-") || f.Rule == "table-column" {
-			why = "its name, such as password or api_key, says that it is a credential"
+			why = "the name before it, such as password or api_key, marks it as a credential"
 		}
-		t := Trial{f, Pass, why + "; the tool gets it, and the journal shows a placeholder"}
+		t := Trial{f, Pass, why + "; the tool receives it, but the journal shows a placeholder"}
 		if result {
 			t.Action, t.Why = Masked, why
 			if rails.OnLeak == agent.LeakBlock {

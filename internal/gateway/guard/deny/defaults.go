@@ -31,7 +31,8 @@ func Defaults() []Pattern {
 		freedoms = `(?:jail-?broken|unrestricted|unfiltered|uncensored)\b`
 		limits   = `(?:restriction|limitation|rule|filter|guideline|polic(?:y|ie)|ethic)s?\b`
 	)
-	// The text above is what the model was told, unless the sentence goes on, as in "all files above 10 MB".
+	// The constant matches "above" only where it means the earlier text of the conversation, so it does not match "all
+	// files above 10 MB".
 	const above = `above(?:\s{0,2}(?:[^\w\s]|\z)|` + gap + `(?:and|but|text|word|starting|beginning|verbatim|exactly|this)\b)`
 	add("override_instructions", drop, upTo("4")+earlier, upTo("3")+orders)
 	add("override_instructions", drop, upTo("3")+orders, withGaps(`you (?:were|have been) (?:given|told)\b`))
@@ -88,8 +89,9 @@ func Defaults() []Pattern {
 	tokens(`\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\](?:[^(]|\z)`, 60)
 	tokens(`###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60)
 
-	// A system prompt often lists facts that the agent must keep from the user. These patterns match only an order to hide
-	// the action that the same text asks for: "do not tell the user about this", but not "do not tell the user the price".
+	// A system prompt often lists facts that the agent must keep from the user, and that is legitimate. These patterns
+	// therefore match only an order to hide the action that the same text asks for: "do not tell the user about this",
+	// but not "do not tell the user the price".
 	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`, `(?:system`+gap+`)?(?:instructions?|directives?)\s{0,2}[:=]`)
 	add("hidden_orders", `(?:real|actual|true|overriding)`, `orders\s{0,2}[:=]`)
 	const (
@@ -111,7 +113,8 @@ func Defaults() []Pattern {
 			tell+gap+user+`(?:`+gap+`(?:anything`+gap+`)?(?:about|of)`+gap+did+`\b|`+gap+youDid+`|`+end+`)|`+
 			mention+gap+`(?:`+did+`(?:`+gap+deeds+`)?|`+youDid+gap+upTo("3")+`)`+gap+`to`+gap+user+`)`)
 	}
-	// "Never send it without telling the user" protects the user.
+	// A negation before these phrases protects the user, as in "never send it without telling the user", so Unless
+	// excludes it.
 	for _, quietly := range []string{
 		withGaps(`without `) + tell + gap + user + `(?:` + gap + `(?:about|of)` + gap + did + `\b|` + end + `)`,
 		withGaps(`without `) + mention + gap + did + withGaps(` to `) + user,

@@ -71,13 +71,13 @@ type pattern struct {
 	regex  *regexp.Regexp
 	unless *regexp.Regexp // compiled from Unless; nil if Unless is empty
 	index  int
-	work   int64 // for each character
+	work   int64 // units of work for each character of a text, see MaxWork
 	reach  int   // the maximum length of a match; 0 means no limit
 	// repeated lists the character classes that the pattern repeats without a limit. The value of reach is valid only if
 	// the text has no long runs of these classes.
 	repeated []*class
-	// If wordFirst is set, every match begins with one of the pattern's words, and regex is anchored at that word. If
-	// boundary is set, a word boundary must precede the match.
+	// If wordFirst is set, every match begins with one of the pattern's words, and regex matches only at the start of
+	// its input. If boundary is set, a word boundary must precede the match.
 	wordFirst, boundary bool
 	// unanchored returns the expression without the anchor. It is used if staysInReach returns false.
 	unanchored func() *regexp.Regexp
@@ -121,7 +121,7 @@ func Compile(patterns []Pattern) (*List, error) {
 			continue
 		}
 		q := &pattern{Pattern: p, index: i, work: baseWork + int64(size), reach: p.Reach}
-		if p.Reach > 0 { // few instructions of a built-in pattern are active at the same time
+		if p.Reach > 0 { // a built-in pattern takes few steps for each character
 			q.work = 1
 		}
 		if p.Unless != "" {
@@ -210,7 +210,7 @@ func Check(regex string) error {
 	return err
 }
 
-// scan contains the buffers of one search.
+// scan holds the state and the buffers of one search.
 type scan struct {
 	*List
 	ctx    context.Context
@@ -485,7 +485,7 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 		s.done[p.index] = wholeText
 		return s.matchWith(p.regex, p, window{text, text, 0, false}, reading)
 	case end <= s.done[p.index]:
-		return false // the previous attempt covered this word already
+		return false // the previous attempt already included this word
 	}
 	from := stepBack(text, end, p.reach+16)
 	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {

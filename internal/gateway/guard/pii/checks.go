@@ -75,7 +75,7 @@ func sum(chars string, weights ...int) check {
 	}
 }
 
-// The usual ways to turn a remainder modulo 11 or 10 into a check digit.
+// These strings map a remainder modulo 11 or 10 to the expected check digit.
 const (
 	rest11   = "0123456789 " // the remainder; 10 is not assigned
 	rest11x0 = "01234567890" // the remainder; 10 becomes 0
@@ -88,8 +88,8 @@ const (
 )
 
 // date checks a date that begins at an offset and consists of two-digit parts. The layout lists the parts: y is the
-// year, m is the month and d is the day. Many countries add one of the offsets to the month, to mark the century or the
-// sex, and dayOffset to the day.
+// year, m is the month and d is the day. In the numbers of many countries, one of monthOffsets is added to the month to
+// mark the century or the sex, and dayOffset can be added to the day.
 func date(layout string, at, dayOffset int, monthOffsets ...int) check {
 	return func(s []byte) bool {
 		month, day := 1, 1

@@ -168,13 +168,13 @@ const (
 	unknown direct = iota
 	aPhone         // a word for a phone
 	another        // a word for another kind of number, such as an order
-	anID           // the word "id"
+	anID           // the word "id" or a similar word
 	aRegion        // the name of a country, followed by a word such as "number"
 	aFiller        // a word between a label and its number
 	aNumber        // a word such as "number"
 )
 
-// directLabels contains the words that directLabel knows.
+// directLabels maps a word directly in front of a number to the kind of label that the word is.
 var directLabels = func() map[string]direct {
 	out := map[string]direct{}
 	for _, l := range []struct {
@@ -261,7 +261,7 @@ func (s *search) labelBefore(text []byte, end int) direct {
 // contain it between words.
 func wordByte(c byte) bool { return alnum(c) || c >= 0x80 }
 
-// asks contains phrases that ask for a call to the number that follows.
+// asks contains phrases in front of a phone number, such as "call me at".
 var asks = strings.Split("call me at|call me on|call us at|call us on|call him at|call him on|call her at|call her on|"+
 	"call them at|call them on|reach me at|reach me on|reach us at|reach us on|reached at|reached on|text me at|"+
 	"text me on|ring me on|ring me at|answering at|answering on|receiving messages to|on my registered", "|")

@@ -281,8 +281,7 @@ func (f *form) fits(compact []byte) bool {
 	return true
 }
 
-// These constants define when a number counts as one of many: at least crowd similar numbers are within a distance of
-// around bytes.
+// A number is among other numbers if at least crowd similar numbers are at most around bytes away.
 const (
 	around = 320
 	crowd  = 2

@@ -98,7 +98,7 @@ type search struct {
 	failed  [][2]int        // for each form, the ends of the last two numbers whose check digit is wrong
 	others  [crowd]token    // the last long numbers that are not personal data
 	turn    int             // the number of tokens that were stored in others so far
-	colons  int             // no address contains a colon that precedes this offset
+	colons  int             // no colon before this offset is part of an address
 
 	keyView view.View
 	keyRead bool // keyRead is set once keyKind has been determined

@@ -28,8 +28,8 @@ var commonPairs = map[string]string{
 	"y": "o",
 }
 
-// bigrams contains the common pairs as bits, for letters of either case. The number of a letter is its lowest five bits:
-// bit n of bigrams[first] is set if letter n commonly follows the letter first.
+// bigrams contains the common pairs as bits, for letters of either case. The lowest five bits of a letter are its
+// number n: bit n of bigrams[first] is set if the letter often follows the letter first.
 var bigrams = func() (out [32]uint32) {
 	for first, seconds := range commonPairs {
 		for i := range len(seconds) {

@@ -11,7 +11,8 @@ type name struct {
 	try  func(s *scan, text []byte, start, end int, dst []Match) []Match
 }
 
-// names lists the words. A longer name that contains a word is handled together with the word.
+// names lists the words in names of credentials. If a name contains several of these words, the scan handles it at each
+// word.
 var names = []name{
 	{"pass", (*scan).tryPassword},
 	{"pwd", (*scan).tryPassword},
@@ -62,16 +63,16 @@ var names = []name{
 	{"data:", (*scan).tryData},
 }
 
-// context stores where the scan has seen certain things in the text before the current position. Positions are stored
-// plus one, so 0 means that there is no such position.
+// context stores positions in the text that the scan has already read. Positions are stored plus one, so 0 means that
+// there is no such position.
 type context struct {
 	judged int // the start of the last value that was judged
 	bare   int // the end of the last name without a value
 	putty  int // the start of a PuTTY key
-	curl   int // the last command curl
+	curl   int // the last occurrence of the command curl
 	kind   int // the last line "kind: Secret" of a Kubernetes manifest
 	data   int // the last line "data:"
-	// flag is the option of the last command whose value is a password, and command the end of this command's name.
+	// flag is the option of the last command that takes a password, and command is the end of that command's name.
 	flag    option
 	command int
 	table   int // the end of the last table with a column of credentials
@@ -100,10 +101,10 @@ var (
 	noSingle   = line.without("'")
 	noBacktick = line.without("`")
 
-	stringPrefixes = bytesOf("bBrRuUfFL@") // of strings in programming languages, as in b"…"
+	stringPrefixes = bytesOf("bBrRuUfFL@") // prefixes of strings in programming languages, as in b"…"
 )
 
-// These are the numbers of the classes. The engine adds these classes first, in this order.
+// These are the indexes of the classes. The engine adds these classes first, in this order.
 const (
 	className class = iota
 	classBare
@@ -120,11 +121,11 @@ type assignment struct {
 	name       []byte
 	start, end int
 	quoted     bool
-	spaced     bool // only a space, or the slash of a path, separates the name and the value
+	spaced     bool // only a space, or the slash of a path, is between the name and the value
 	directive  bool // the name and the value are a line of their own
 }
 
-// maxName is how many bytes of a name are read on each side of a word.
+// maxName is the maximum number of bytes of a name that are read on each side of a word.
 const maxName = 48
 
 // assignmentAt reads an assignment whose name contains text[start:end]. It returns false if there is no value.
@@ -152,11 +153,11 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	switch {
 	case first == 0:
 	case first > 1 && text[first-1] == ':' && text[first-2] == ':' && nameEnd < len(text) && quotes[text[nameEnd]]:
-		return a, false // the name of a type, such as "AWS::ApiGateway::ApiKey"
+		return a, false // the value is the name of a type, such as "AWS::ApiGateway::ApiKey"
 	case text[first-1] == '/' && (a.spaced && text[a.start-1] != '/' || foldHasSuffix(text[:first], "checksum/")):
-		return a, false // the checksum of a file or a manifest
+		return a, false // the value is the checksum of a file or a manifest
 	}
-	// A placeholder of ambit, such as [secret:…], contains words that are not names.
+	// A placeholder such as [secret:…], which ambit wrote, contains words that are not names of credentials.
 	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
 }
 
@@ -192,7 +193,7 @@ func valueStart(text []byte, start, nameEnd int) (at int, spaced bool) {
 	return at, false
 }
 
-// readValue reads the value that begins at offset at, with or without quotes. It returns false if it is not complete.
+// readValue reads the value that begins at offset at, with or without quotes. It returns false if the value has no end.
 func (s *scan) readValue(text []byte, at int, a *assignment) bool {
 	if a.spaced && foldHasPrefix(text[at:], "is ") { // "the API key is …"
 		at += len("is ")
@@ -268,8 +269,8 @@ func isOperator(text []byte) bool {
 	return false
 }
 
-// isPadding reports whether text begins with equal signs at the end of a line: those at the end of a base64 text, or of a
-// variable without a value.
+// isPadding reports whether the text begins with equal signs at the end of a line. Such signs are the padding of
+// base64, or follow a variable without a value.
 func isPadding(text []byte) bool {
 	rest := bytes.TrimLeft(text[:min(len(text), 4)], "=")
 	return text[0] == '=' && len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r')
@@ -310,8 +311,9 @@ func declared(text []byte, at *int) bool {
 // stringTypes lists the types of strings in programming languages.
 var stringTypes = map[string]bool{"string": true, "String": true, "str": true, "char": true, "NSString": true, "byte": true, "text": true}
 
-// valueMember reports whether the value follows in a member called "value", as in {"name": "TOKEN", "value": "…"},
-// <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves at to the value.
+// valueMember reports whether the value is in a member or attribute called "value", or in the element that follows, as
+// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves at
+// to the value.
 func valueMember(text []byte, nameEnd int, at *int) bool {
 	i := nameEnd
 	if i+2 < len(text) && text[i] == '<' && text[i+1] == '/' {
@@ -434,7 +436,7 @@ func isOption(text []byte, a assignment) bool {
 
 func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if start > 0 && (text[start-1] == '[' || text[start-1] == ':') && end < len(text) && text[end] == ':' {
-		return dst // a placeholder, or a part of an ARN
+		return dst // a placeholder of ambit, or a part of an ARN
 	}
 	dst = s.tryTable(text, start, end, dst)
 	a, ok := s.assignmentAt(text, start, end)
@@ -451,7 +453,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 		return dst
 	}
 	if isUUID(value) && bytes.HasSuffix(a.name, []byte("redentials")) {
-		return dst // a reference to the credentials
+		return dst // a UUID that refers to the credentials
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
 }
@@ -464,7 +466,8 @@ func (s *scan) tryKey(text []byte, start, end int, dst []Match) []Match {
 	return s.tryStrong(text, start, end, false, dst)
 }
 
-// tryStrong handles keys and tokens. Many keys are not secret, so a key counts only if its name marks it as secret.
+// tryStrong handles the values of keys and tokens. Many keys are not secret, so a key needs a name that marks it as
+// secret.
 func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) []Match {
 	dst = s.tryTable(text, start, end, dst)
 	a, ok := s.assignmentAt(text, start, end)
@@ -496,20 +499,20 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
 }
 
-// isPublicToken reports whether the text before the word "token" says that everyone can see the token, as in the address
-// of a picture that shows the state of a project, or that it is the token of a page.
+// isPublicToken reports whether the token is public according to the text before the word "token": the address of a
+// status badge, such as build.svg?token=…, or the words "page token".
 func isPublicToken(before []byte) bool {
 	return foldHasSuffix(before, ".svg?") || foldHasSuffix(before, "page ")
 }
 
-// isMember reports whether a value belongs to a member of a JSON object. The keys of an API's objects are names of other
-// objects, unless the name of the member says more.
+// isMember reports whether a value belongs to a member of a JSON object. In JSON, a member named "key" often contains
+// the name of another object, and not a credential.
 func isMember(text []byte, at int, a assignment) bool {
 	at = nameStart(text, at)
 	return a.quoted && at > 0 && text[at-1] == '"' && bytes.IndexByte(text[at:a.start], ':') > 0
 }
 
-// isPublicKey reports whether a value is a public key of SSH or X.509.
+// isPublicKey reports whether a value is a public key in SSH or X.509 format.
 func isPublicKey(value []byte) bool {
 	return publicKeys[string(value[:min(len(value), 8)])]
 }
@@ -528,7 +531,7 @@ func isBasic(value []byte) bool {
 	return n > 5 && bytes.IndexByte(plain[:n], ':') >= 0
 }
 
-// skipScheme moves the start of a value behind the scheme of an authorization, such as "Bearer".
+// skipScheme moves the start of a value to the first byte after an authentication scheme, such as "Bearer".
 func (s *scan) skipScheme(text []byte, a *assignment) {
 	i := a.start
 	for i < len(text) && i-a.start < 12 && nameClass[text[i]] {
@@ -544,7 +547,7 @@ func (s *scan) skipScheme(text []byte, a *assignment) {
 	}
 }
 
-// maxColons is how many colons a value without quotes can contain.
+// maxColons is the maximum number of colons in a value without quotes.
 const maxColons = 8
 
 // wholeValue returns the end of a value that is a secret. A value without quotes can contain colons.

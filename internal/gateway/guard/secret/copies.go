@@ -34,7 +34,7 @@ const (
 	stride  = 8
 	// maxWindows is the maximum number of windows per value that the search looks for.
 	maxWindows = 32
-	maxCopy    = 1 << 20 // how many bytes of values are remembered
+	maxCopy    = 1 << 20 // maximum size of all remembered values in bytes
 	// minEncoded is the minimum length of a value that contains encoded text, such as a JSON Web Token.
 	minEncoded = 64
 	eight      = 8
@@ -44,8 +44,9 @@ func (c *copies) reset() {
 	c.arena, c.values = c.arena[:0], c.values[:0]
 }
 
-// add remembers a value. Values that consist of words or of few characters are not remembered, because they also occur
-// in harmless places. The value of a format is remembered even if its random letters look like a word.
+// add remembers a value. It ignores a value that consists of words or of few different characters, because such text
+// also occurs in harmless places. It always remembers the value of a format, even if the random letters of the value
+// look like a word.
 func (c *copies) add(rule string, value []byte, format bool) {
 	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy {
 		return
@@ -102,8 +103,8 @@ func (c *copies) index() bool {
 	return true
 }
 
-// partial reports whether a part of a value is specific enough to search for. Public prefixes of tokens are not, and
-// they rarely contain digits, so partial requires a digit. Spaces occur in the header of a private key.
+// partial reports whether a part of a value is specific enough to search for. A part without a digit is not, because it
+// may be the public prefix of a token. A part with a space is not, because it may be in the header of a private key.
 func partial(w []byte) bool {
 	digits := 0
 	for _, b := range w {
@@ -118,7 +119,7 @@ func partial(w []byte) bool {
 }
 
 // encodesText reports whether a part of a value begins with the base64 form of readable text. The payload of a JSON Web
-// Token has such parts, but harmless base64 data with the same text has them too.
+// Token contains such parts, but so does harmless base64 data that encodes the same text.
 func encodesText(part []byte) bool {
 	for shift := 0; shift < 4 && shift+eight <= len(part); shift++ {
 		if p := part[shift : shift+eight]; printable(p[0], p[1], p[2], p[3]) && printable(p[4], p[5], p[6], p[7]) {
@@ -138,7 +139,7 @@ func printable(a, b, c, d byte) bool {
 	return ' ' <= first && first <= '~' && ' ' <= second && second <= '~' && ' ' <= third && third <= '~'
 }
 
-// digit64 is the value of each character of base64 for URLs, or 0xff.
+// digit64 contains the value of each character of URL-safe base64, or 0xff for other characters.
 var digit64 = func() (out [256]byte) {
 	for i := range out {
 		out[i] = 0xff
@@ -149,7 +150,7 @@ var digit64 = func() (out [256]byte) {
 	return out
 }()
 
-// seed makes the hashes unpredictable, so that nobody can write values that share a slot of the table.
+// seed makes the hashes unpredictable, so that an attacker cannot write many values that share a slot of the table.
 var seed = rand.Uint64()
 
 func hashOf(key uint64) uint64 {
@@ -167,7 +168,7 @@ func (c *copies) insert(value, at int) {
 			*w = window{key, uint32(value) + 1, uint32(at)}
 			return
 		case w.key == key:
-			return // another value has the same window, and one entry is enough to find it
+			return // another value with the same window is enough to find this one
 		}
 	}
 }
@@ -223,7 +224,7 @@ func same(a, b []byte) int {
 	return n
 }
 
-// bounded reports whether a copy is long, or a whole word of the text.
+// bounded reports whether a copy is either long or a whole word of the text.
 func bounded(text []byte, start, end int) bool {
 	return end-start >= minPart || (start == 0 || !alnum[text[start-1]]) && (end == len(text) || !alnum[text[end]])
 }

@@ -27,7 +27,7 @@ func hasEscapes(text []byte) bool {
 	}
 }
 
-// maxWordBytes is how much text around an escape is decoded together with it.
+// maxWordBytes is the maximum amount of text around an escape that is decoded together with the escape.
 const maxWordBytes = 4 << 10
 
 var (
@@ -38,9 +38,9 @@ var (
 // segment is a part of the decoded text. It was decoded from text[start:end].
 type segment struct{ at, start, end int }
 
-// scanRuns tries the formats without a literal at each long run of base64 characters. It also decodes the runs of
-// base64 and hex and scans the decoded data. If the data contains a secret, the whole run is the match. Matches in found
-// at the beginning of a run are skipped.
+// scanRuns scans each long run of base64 characters in two ways. It tries the formats without a literal, and it decodes
+// the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole run is the
+// match. At the beginning of a run, matches in found are skipped.
 func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 	s.resetLayer()
 	l := &s.levels[depth]
@@ -96,8 +96,8 @@ func (l *level) segmentAt(at int) segment {
 	return l.segments[max(0, i-1)]
 }
 
-// maxInflated is how much of a compressed run is scanned. To uncompress a run costs as much as to decode inflateStart bytes
-// and twice the uncompressed bytes.
+// maxInflated is the maximum number of uncompressed bytes of a run that are scanned. To uncompress a run costs as much
+// as to decode inflateStart bytes and twice the uncompressed bytes.
 const (
 	maxInflated  = 64 << 10
 	inflateStart = 2 << 10
@@ -199,7 +199,7 @@ func (s *scan) tryWord(text []byte, at int, dst []Match) []Match {
 	return dst
 }
 
-// isMangled reports whether the name of a C++ symbol, such as _ZNSt11char_traits, begins before offset at.
+// isMangled reports whether the word before offset at is part of a mangled C++ symbol, such as _ZNSt11char_traits.
 func isMangled(text []byte, at int) bool {
 	return at > 0 && text[at-1] == '_' && text[at] == 'Z'
 }

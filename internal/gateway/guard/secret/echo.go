@@ -20,7 +20,8 @@ import (
 type Echo struct {
 	known *Known
 	parts map[uint64]struct{}
-	// filter has a bit for the hash of each part, because almost no byte of a text ends a part.
+	// filter has a bit for the hash of each part. It makes the search fast, because at almost every offset of a text no
+	// part ends.
 	filter [1 << 10]uint64
 }
 
@@ -72,8 +73,8 @@ var (
 	address        = regexp.MustCompile(`^([\w.+-]+@)?([a-z0-9-]+\.)+[a-z]{2,}$`)
 )
 
-// publicPrefix returns the length of the part of a secret that the secret shares with others of its kind: a prefix such
-// as "sk_live_", the scheme of a URL, or the header of a JSON web token. Answers contain such prefixes in harmless places.
+// publicPrefix returns the length of the beginning of a secret that all secrets of its kind share: a prefix such as
+// "sk_live_", the scheme of a URL, or the header of a JSON Web Token. Answers contain such prefixes in harmless places.
 func publicPrefix(s string) (n int) {
 	for _, f := range Standard().formats {
 		if prefix := f.parts[0].text; len(prefix) <= len(s) && strings.EqualFold(s[:len(prefix)], prefix) {
@@ -150,8 +151,8 @@ func (w *windows) push(c byte) {
 	}
 }
 
-// plain, base64 and hex return the key of a part. The key of six bytes has 48 bits. The key of seven base64 characters
-// has 56 bits and a mark, so that it differs from all others.
+// plain, base64 and hex return the key of the part that ends at the current byte. The key of six bytes has 48 bits. The
+// key of seven base64 characters has 56 bits and an additional bit, so that it differs from all other keys.
 func (w *windows) plain() uint64  { return w.folded & (1<<48 - 1) }
 func (w *windows) base64() uint64 { return w.letters&(1<<56-1) | 1<<63 }
 
@@ -162,8 +163,8 @@ func (w *windows) hex() (part uint64) {
 	return part
 }
 
-// foldPlain ignores case, and reads the plus signs of a URL's query as spaces. fold64 ignores case and unites the two
-// alphabets of base64; it is 0 for other characters.
+// foldPlain maps bytes to lower case, and the plus signs of a URL's query to spaces. fold64 maps base64 characters to
+// lower case, and maps the characters of both base64 alphabets to the same values. It maps all other bytes to 0.
 var foldPlain, fold64 = func() (plain, letters [256]byte) {
 	for i := range plain {
 		plain[i] = lower(byte(i))

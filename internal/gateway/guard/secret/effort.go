@@ -15,7 +15,7 @@ const (
 	nameEffort = 48
 )
 
-// rate is how much effort per byte of a form of the text is allowed, in eighths.
+// rate is the allowed effort for each byte of text, in eighths of a step.
 type rate int
 
 const (
@@ -25,21 +25,21 @@ const (
 	rateForm rate = 4
 )
 
-// RuleUnscanned is the Rule of a match that covers unscanned text.
+// RuleUnscanned is the Rule of a match that covers text that was not scanned.
 const RuleUnscanned = "unscanned"
 
 const (
 	// maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
 	maxGiveUp = 256
-	// afterStop is how much of the unscanned text belongs to the other forms of the text, because a token in them can
-	// begin before the unscanned text.
+	// afterStop is the number of bytes after the stop that the other forms of the text still include, because a token
+	// in them can begin before the stop.
 	afterStop = 1 << 10
 )
 
 // judgeEffort returns the effort to judge a value of n bytes.
 func judgeEffort(n int) int { return 8 + min(n, sample)/2 }
 
-// tired reports whether the effort for a form of the text before an offset is too large.
+// tired reports whether the effort for a form of the text has exceeded the limit for the bytes before an offset.
 func (s *scan) tired(at int, r rate) bool {
 	free := freeEffort
 	if r == rateForm {
@@ -58,7 +58,7 @@ func (s *scan) giveUp(text []byte, at int, dst []Match) []Match {
 	return append(dst, Match{Rule: RuleUnscanned, Start: start, End: len(text)})
 }
 
-// untilStop returns the part of a text that the last scan read, and a little more.
+// untilStop returns the part of a text that the last scan read, and afterStop more bytes.
 func (s *scan) untilStop(text []byte) []byte {
 	if s.stopped > 0 {
 		text = text[:min(len(text), s.stopped)]

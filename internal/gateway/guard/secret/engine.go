@@ -43,22 +43,23 @@ type Engine struct {
 	classes classes
 	formats []*format
 	runs    []*format // formats without a literal, at most 16; they are tried at long runs of letters and digits
-	// runFirst and runLast have a bit for each of these formats: runFirst at the bytes that can be the first of a format
-	// that begins with its long part, runLast at the bytes that can precede the long part of another format.
+	// runFirst and runLast have one bit for each format in runs. If the format begins with its long part, runFirst has
+	// the bit set at each byte that can begin the format. Otherwise, runLast has it set at each byte that can precede
+	// the long part.
 	runFirst, runLast [256]uint16
-	beside            set // the characters next to the long part of these formats
+	beside            set // the characters that can precede or follow the long part of a format in runs
 	set               *literal.Set
 	words             []word // the formats and names of each word in the set
 	scratch           sync.Pool
 }
 
-// word lists the formats and names in which a word occurs. If bounded is set, the word counts only at the beginning of a
+// word lists the formats and names that contain the word. If bounded is set, the word counts only at the beginning of a
 // word in the text.
 type word struct {
 	formats []*format
 	names   []*name
 	bounded bool
-	repeats bool // the word is one character, repeated; only its first occurrence in a row counts
+	repeats bool // the word is one repeated character; in a sequence of occurrences, only the first one counts
 }
 
 //go:embed formats.txt
@@ -68,7 +69,7 @@ var formatList string
 var Standard = sync.OnceValue(func() *Engine {
 	e, err := build(formatList)
 	if err != nil {
-		panic(err) // formats.txt is part of the program
+		panic(err) // formats.txt is embedded and tested, so it has no errors
 	}
 	return e
 })

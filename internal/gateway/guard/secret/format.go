@@ -12,8 +12,8 @@ type format struct {
 	id    string
 	rank  int
 	parts []part
-	// words are the texts to search for. They begin offset bytes after the beginning of the credential. If there are no
-	// words, lead is the number of bytes before the first long part of the credential.
+	// words are the literals to search for. They begin offset bytes after the beginning of the credential. If there are
+	// no words, lead is the number of bytes before the first long part of the credential.
 	words  []string
 	word   string // the beginning of all words, in its exact case
 	offset int
@@ -24,7 +24,7 @@ type format struct {
 	weak bool
 	// named is set if the format applies only to values that are assigned to a certain name.
 	named bool
-	// wide is set if the credential has a long part of more characters than the digits of a hash.
+	// wide is set if the credential has a run of more characters than a hash has digits.
 	wide bool
 }
 
@@ -44,7 +44,7 @@ func (p part) size() int {
 	return p.min
 }
 
-// minHash is the minimum number of digits in a hash.
+// minHash is the minimum number of digits of a hash.
 const minHash = 32
 
 // maxWord is the maximum number of bytes of a literal that the prefilter compares. A literal of fewer than minWord

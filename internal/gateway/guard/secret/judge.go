@@ -10,13 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 )
 
-// judgeName returns the judgments about a name.
+// judgeName returns the judgments about a name, as bits.
 func (s *scan) judgeName(name []byte) (yes uint8) {
 	var buffer [maxJudged]byte
 	last := lastWord(buffer[:0], name)
 	switch string(last) {
 	case "pwd":
-		if string(name) != "PWD" && string(name) != "OLDPWD" { // the working directory
+		if string(name) != "PWD" && string(name) != "OLDPWD" { // PWD and OLDPWD contain the working directory
 			yes |= isPasswordName
 		}
 	case "pass", "passe", "by":
@@ -36,15 +36,15 @@ func (s *scan) judgeName(name []byte) (yes uint8) {
 		}
 	}
 	if bytes.IndexByte(name, ' ') >= 0 {
-		yes &^= isIgnoredName // IDENTIFIED BY
+		yes &^= isIgnoredName // the value in IDENTIFIED BY is a password
 	}
 	if bytes.HasSuffix(name, []byte("_KEY")) && bytes.Equal(name, bytes.ToUpper(name)) {
-		yes |= isSecretKey // an environment variable
+		yes |= isSecretKey // it is an environment variable
 	}
 	return yes
 }
 
-// nameWords lists the words in names, and what they say about the name.
+// nameWords lists the words in names, each with the judgments that follow from the word.
 var nameWords = sync.OnceValue(func() (out struct {
 	set       *literal.Set
 	judgments []uint8
@@ -64,7 +64,7 @@ var nameWords = sync.OnceValue(func() (out struct {
 	}
 	var err error
 	if out.set, err = literal.New(words, 32); err != nil {
-		panic(err) // the words are part of the program
+		panic(err) // the words are constants, so they have no errors
 	}
 	return out
 })
@@ -129,13 +129,13 @@ func wordSet(words ...string) func() *literal.Set {
 	return sync.OnceValue(func() *literal.Set {
 		set, err := literal.New(words, 32)
 		if err != nil {
-			panic(err) // the words are part of the program
+			panic(err) // the words are constants, so they have no errors
 		}
 		return set
 	})
 }
 
-// isCode reports whether a value without quotes is an expression of a program.
+// isCode reports whether a value without quotes is an expression in a programming language.
 func isCode(text []byte, a assignment) bool {
 	if a.quoted {
 		return isCodeText(text[a.start:a.end])
@@ -180,7 +180,7 @@ func trimDigits(value []byte) []byte {
 	return nil
 }
 
-// isHash reports whether a value is a hash in small letters.
+// isHash reports whether a value is a hash in lower-case letters.
 func isHash(value []byte) bool {
 	q := measure(value)
 	return q.size >= minHash && q.hex == q.read && q.upper == 0
@@ -214,7 +214,7 @@ func isNumber(value []byte) bool {
 }
 
 // isChain reports whether a value consists of at least two names that are separated by dots. If numbers is set, the
-// parts after the first can be numbers.
+// parts after the first may be numbers.
 func isChain(value []byte, numbers bool) bool {
 	names, first := 1, true
 	for _, c := range value {
@@ -231,7 +231,7 @@ func isChain(value []byte, numbers bool) bool {
 	return names > 1 && !first
 }
 
-// isDottedName reports whether a value is the name of a class or module in at least two others, such as
+// isDottedName reports whether a value is the name of a class or module with at least two parent modules, such as
 // auth.hashers.PBKDF2PasswordHasher.
 func isDottedName(value []byte) bool {
 	dots := bytes.Count(value, []byte{'.'})
@@ -268,13 +268,13 @@ func isLabel(value []byte) bool {
 	return parts > 0 && len(value)-start <= maxSuffix && 2*words.common > words.pairs
 }
 
-// maxLabel is the maximum length of a word in a label, and maxSuffix of its last part.
+// maxLabel is the maximum length of a word in a label, and maxSuffix is the maximum length of the random suffix.
 const (
 	maxLabel  = 16
 	maxSuffix = 7
 )
 
-// isDefault reports whether a password is the documented one of a program: the same as the name of the user.
+// isDefault reports whether a password is equal to the user name, which is a documented default of many programs.
 func isDefault(user, password []byte) bool {
 	return bytes.EqualFold(user, password) || string(password) == "tiger" // of Oracle's samples
 }
@@ -287,8 +287,8 @@ func isUUID(value []byte) bool {
 
 const uuidForm = "00000000-0000-0000-0000-000000000000"
 
-// isCodeText reports whether a value in quotes is the name of a constant, of a class or of a color, the path of a
-// resource, a call, or the text between two strings.
+// isCodeText reports whether a value in quotes is not a credential but part of a program: the name of a constant, class
+// or color, the path of a resource, a call, or the text between two strings.
 func isCodeText(value []byte) bool {
 	q := measure(value)
 	switch {
@@ -345,8 +345,8 @@ func isPlaceholder(value []byte) bool {
 
 var ellipsis = []byte("...") // a part of the value is left out
 
-// isMixed reports whether a value without digits mixes capital and small letters, as random passwords do, or has one of
-// the signs that only passwords have.
+// isMixed reports whether a value without digits mixes upper-case and lower-case letters, as random passwords do, or
+// contains a character that only passwords contain.
 func isMixed(value []byte, q quality) bool {
 	return q.size >= 10 && q.size <= 64 && q.blanks == 0 && q.upper > 1 && q.lower > 1 && q.distinct >= 8 && !q.wordy() &&
 		(q.other == 0 && q.digits == 0 && 2*q.common < q.pairs || bytes.ContainsAny(value, "!#^~"))
@@ -367,7 +367,7 @@ func isVersion(value []byte) bool {
 
 var versionEnds = bytesOf("-_+~@")
 
-// isResource reports whether a value is the name of a resource of AWS, an object identifier, or the scope of a signature.
+// isResource reports whether a value is the name of an AWS resource, an object identifier, or the scope of a signature.
 func isResource(value []byte) bool {
 	return bytes.HasPrefix(value, []byte("arn:")) || bytes.HasPrefix(value, []byte("1.2.840.")) ||
 		bytes.HasSuffix(value, []byte("/aws4_request"))
@@ -393,8 +393,8 @@ var placeholders = wordSet(
 	"process.env", "undefined", "sha256:", "dxnlcm5hbwu6cgfzc3dvcm", // username:password in base64
 )
 
-// isPublished reports whether a token is one of the keys in the public samples of Google's SDKs, which scanners such as
-// gitleaks accept.
+// isPublished reports whether a token is one of the keys in the public samples of Google's SDKs. Other scanners, such
+// as gitleaks, ignore these keys too.
 func isPublished(token []byte) bool {
 	h := fnv.New64a()
 	h.Write(token)

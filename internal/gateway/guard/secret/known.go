@@ -22,7 +22,8 @@ type Value struct {
 }
 
 // Known finds the credentials that ambit stores. It finds each value as plain text, in JSON, in a URL, in hex, and in
-// base64 at each of the three alignments. It ignores letter case, because a host can change the case of an echo.
+// base64 at each of the three alignments. It ignores letter case, because a host that returns a credential can change
+// the case.
 type Known struct {
 	set   *literal.Set
 	forms []form
@@ -34,8 +35,8 @@ type form struct {
 	text []byte
 }
 
-// minKnown is the minimum length of a value. minFragment is the minimum length of its hex and base64 encodings, and of
-// a secret nested in it. Shorter strings also occur in many harmless texts.
+// minKnown is the minimum length of a value. minFragment is the minimum length of the value's hex and base64 encodings,
+// and of a secret nested in the value. Shorter strings also occur in many harmless texts.
 const (
 	minKnown    = 6
 	minFragment = 8

@@ -2,7 +2,7 @@ package secret
 
 import "bytes"
 
-// memo remembers what is known about the last names, because a text usually repeats a few of them.
+// memo stores the judgments about the last names, because a text usually repeats a few names.
 type memo [8]struct {
 	name []byte
 	yes  uint8
@@ -15,10 +15,10 @@ const (
 	isSecretKey                      // it is the name of a secret key
 )
 
-// maxJudged is how many bytes of a name are judged.
+// maxJudged is the maximum number of bytes at the end of a name that are judged.
 const maxJudged = 64
 
-// judge returns a judgment about the name of an assignment.
+// judge reports whether a judgment applies to the name of an assignment.
 func (s *scan) judge(judgment uint8, name []byte) bool {
 	name = name[max(0, len(name)-maxJudged):]
 	last := &s.memo[(len(name)+int(name[0])+int(name[len(name)-1]))%len(s.memo)]

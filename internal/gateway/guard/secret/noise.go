@@ -1,7 +1,8 @@
 package secret
 
-// A token can be interrupted: by the end of a line of a narrow column, by the marks of Markdown, by a tag of HTML, or
-// by the codes that color a terminal. A format that begins with a distinctive literal is therefore also compared without such noise.
+// A token can be interrupted: by the end of a line in a narrow column, by Markdown marks, by an HTML tag, or by the
+// codes that color a terminal. If a format begins with a distinctive literal, the scan therefore also skips such noise
+// when it compares the format with the text.
 
 // maxNoise is the maximum number of interruptions in a token. minLoud is the minimum length of a distinctive literal.
 const (

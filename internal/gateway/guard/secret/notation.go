@@ -17,8 +17,8 @@ func isSetter(text []byte, start, end int) bool {
 	return end-start > len("setPass") && foldHasPrefix(text[start:], "set")
 }
 
-// isDirective reports whether a line consists of a name, which begins at offset at, and its value. It can begin with a
-// keyword such as ENV.
+// isDirective reports whether a line consists only of a name, which begins at offset at, and its value. A keyword such
+// as ENV may precede the name.
 func isDirective(text []byte, at int, a assignment) bool {
 	end := a.end
 	if a.quoted && end < len(text) {
@@ -36,12 +36,12 @@ func isDirective(text []byte, at int, a assignment) bool {
 	return len(before) == 0 || directives[string(before)]
 }
 
-// directives lists what can stand before the name in a line of a Dockerfile, a shell or a list.
+// directives lists the keywords and signs that can precede the name in a line of a Dockerfile, a shell or a list.
 var directives = map[string]bool{
 	"ENV": true, "ARG": true, "set": true, "set -x": true, "set -gx": true, "setx": true, "-": true, "$": true, ">": true,
 }
 
-// isQualified reports whether the word before a name says that it is secret, as in "API key=".
+// isQualified reports whether the word before a name marks the name as secret, such as "API" in "API key=".
 func isQualified(text []byte, at int) bool {
 	before := text[max(0, at-len("private ")):at]
 	for _, word := range []string{"api ", "secret ", "access ", "private "} {
@@ -52,7 +52,7 @@ func isQualified(text []byte, at int) bool {
 	return false
 }
 
-// maxProse is how far after a word for a password a sentence is read.
+// maxProse is the maximum number of bytes of a sentence that are read after a word for a password.
 const maxProse = 64
 
 // tryProse handles a sentence such as "the password of the database is …". The word for the password is around
@@ -89,8 +89,8 @@ func (s *scan) tryProse(text []byte, start, end int, dst []Match) []Match {
 	return dst
 }
 
-// sentenceEnd returns the end of the password in a sentence, which begins at offset at, or 0 if there is none. A value
-// that looks like a word or a number is none.
+// sentenceEnd returns the end of the password that begins at offset at of a sentence. It returns 0 if there is no
+// password, or only a value that looks like a word or a number.
 func (s *scan) sentenceEnd(text []byte, at int) int {
 	for n := 0; n < 2 && at < len(text) && (quotes[text[at]] || text[at] == '*'); n++ {
 		at++
@@ -128,13 +128,13 @@ func (s *scan) tryDSN(text []byte, start, _ int, dst []Match) []Match {
 	return s.found(text, start-len(value), start, "connection-string-password", rankName, dst)
 }
 
-// option is the option of a command whose value is a password. If attached is set, no space precedes the value.
+// option is the option of a command that takes a password. If attached is set, the value follows without a space.
 type option struct {
 	text     string
 	attached bool
 }
 
-// flags lists the options by the name of the command.
+// flags maps the name of a command to the option that takes a password.
 var flags = map[string]option{
 	"docker login": {text: " -p"}, "sshpass": {text: " -p"}, "mysql": {" -p", true},
 	"redis-cli": {text: " -a"}, "ldapsearch": {text: " -w"}, "snmp-server": {text: " community"},

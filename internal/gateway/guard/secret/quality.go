@@ -5,7 +5,7 @@ import "math/bits"
 // quality counts the kinds of characters in a value.
 type quality struct {
 	size                              int
-	read                              int // how many bytes were read; the other numbers refer to these bytes
+	read                              int // the number of bytes that were read; the other numbers refer to these bytes
 	lower, upper, digits, hex, blanks int
 	other                             int
 	distinct                          int
@@ -118,8 +118,8 @@ func (q quality) token(shortest int) bool {
 	return q.distinct >= min(9, n-2) && !q.wordy() && 3*q.other < n
 }
 
-// strong reports whether a value looks like a token even without a name before it: it is long, mixes kinds of
-// characters, and is not a hash or UUID.
+// strong reports whether a value looks like a token even if its name does not mark it as one: it is long, mixes kinds
+// of characters, and is not a hash or UUID.
 func (q quality) strong() bool {
 	n := q.read
 	return q.size >= 20 && q.upper > 1 && q.lower > 1 && q.digits > 1 && q.distinct >= 14 && q.hex < n-2 &&

@@ -11,21 +11,22 @@ type scan struct {
 	hits   literal.Hits
 	known  *Known
 	copies copies
-	// second is set in the second pass. It searches for copies of the values that the first pass found, in the rest of
-	// the text.
+	// second is set during the second pass, which searches the rest of the text for copies of the values that the first
+	// pass found.
 	second bool
 	rest   view.View
-	// whole is set while the text itself is scanned, and not a view of it.
+	// whole is set while the text itself is scanned, and not a view of the text.
 	whole bool
-	// stopped is the offset at which the last scan of a form of the text stopped, or 0. The other forms end there too.
+	// stopped is the offset at which the last scan of a form of the text stopped because its effort reached the limit,
+	// or 0. The scans of the other forms end there too.
 	stopped int
-	// escaped is set while the original of a text with escapes is scanned.
+	// escaped is set while the original text is scanned, before its escapes are decoded.
 	escaped bool
-	budget  int  // how many more bytes the scan is allowed to decode
-	steps   int  // how many bytes of runs were read
+	budget  int  // number of bytes that the scan may still decode
+	steps   int  // number of bytes of runs that were read
 	effort  int  // the work for the words that were found in this form of the text, in steps of about 2 ns
 	cut     bool // set if a quotation mark follows the beginning of a token
-	noise   int  // how many more bytes may be compared without noise
+	noise   int  // number of bytes that may still be compared without noise, see noise.go
 	quiet   []byte
 	levels  [maxDepth + 1]level
 
@@ -39,7 +40,8 @@ type scan struct {
 	runs    [64]run // the last run of each class
 	covered int     // the end of the last match of a format
 	named   int     // the end of the last match of a name
-	// rejected is a token that was not random. A token of the same format that begins inside it is not random either.
+	// rejected is the last token that did not look random. A token of the same format that begins inside it cannot be
+	// random either.
 	rejected struct {
 		format *format
 		end    int
@@ -112,9 +114,9 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 	return append(dst, found...), s.cut
 }
 
-// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, they are decoded
-// first. The original is then scanned only behind backslashes, because the backslash of a path takes the first letter of
-// a token for an escape, as in C:\npm_….
+// scanLayer scans a text and everything that can be decoded from it. If the text contains backslash escapes, scanLayer
+// scans both the text without escapes and, only behind backslashes, the original. The original is needed for paths such
+// as C:\npm_…, where decoding takes the first letter of a token for an escape.
 func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	l, from := &s.levels[depth], len(dst)
 	s.whole = depth == 0
@@ -136,7 +138,7 @@ func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	if !s.second || depth > 0 {
 		l.ascii, l.invisible = view.Classify(text)
 	}
-	ascii, invisible := l.ascii, l.invisible // the second pass searches a part of the text
+	ascii, invisible := l.ascii, l.invisible // the second pass reads only a part of the text
 	if invisible && s.spend(len(text)) && l.strip.Strip(text, maxStrip) {
 		before := len(dst)
 		dst = s.scanRuns(l.strip.Text, depth, nil, s.scanOnce(l.strip.Text, dst))
@@ -155,9 +157,9 @@ func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	return dst
 }
 
-// scanLookAlikes scans the words that mix ASCII and other characters, as a person reads them.
+// scanLookAlikes finds the words that mix ASCII and other characters, and scans them as a person reads them.
 func (s *scan) scanLookAlikes(text []byte, l *level, dst []Match) []Match {
-	limit := freeDecode + len(text)/16 // this is slow
+	limit := freeDecode + len(text)/16 // this scan is slow
 	for at := view.NextOther(text, 0); at < len(text) && limit > 0; {
 		start, end := at, at
 		for start > 0 && !blanks[text[start-1]] && at-start < maxWordBytes {
@@ -189,8 +191,8 @@ func (s *scan) scanLookAlikes(text []byte, l *level, dst []Match) []Match {
 	return dst
 }
 
-// isSymbol reports whether text begins with, or in the middle of, a character that resembles no letter: punctuation, an
-// arrow, a line, a shape. Circled letters are not symbols.
+// isSymbol reports whether text begins with a character that resembles no letter, such as an arrow or a line, or in the
+// middle of a character. Circled letters are not symbols.
 func isSymbol(text []byte) bool {
 	if text[0] < 0xc0 {
 		return true // a byte in the middle of a character
@@ -201,10 +203,10 @@ func isSymbol(text []byte) bool {
 // minLookAlike is the length of the shortest word that is scanned for look-alikes.
 const minLookAlike = 16
 
-// maxStrip is how much text is kept around an invisible character.
+// maxStrip is the maximum amount of text that is kept on each side of an invisible character.
 const maxStrip = 16 << 10
 
-// spend reports whether n more bytes can be decoded.
+// spend subtracts n from the budget, and reports whether n more bytes may be decoded.
 func (s *scan) spend(n int) bool {
 	if s.budget < n {
 		return false
@@ -291,7 +293,7 @@ func afterBackslash(text []byte, at int) bool {
 	return at > 0 && (text[at-1] == '\\' || at > 1 && text[at-1] == 'x' && text[at-2] == '\\')
 }
 
-// resetLayer forgets everything about the previous text.
+// resetLayer discards all state about the previous text.
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
 	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
@@ -443,30 +445,31 @@ func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []M
 	return append(dst, Match{rule, start, end, rank})
 }
 
-// tryAssigned tries a format at the value that is assigned to a name.
+// tryAssigned tries a format at the value of the name that contains text[start:end].
 func (f *format) tryAssigned(s *scan, text []byte, start, end int, dst []Match) []Match {
 	a, ok := s.assignmentAt(text, start, end)
 	if !ok {
 		return dst
 	}
-	s.context.judged = 0 // another word in the name can have other rules for the same value
+	s.context.judged = 0 // for the same value, another word in the name can have other rules
 	return s.tryFormat(text, a.start, f, dst)
 }
 
-// minCut is the minimum number of bytes of a token at the end of a string. For a shorter beginning, the other strings
-// are not searched for the rest of the token.
+// minCut is the minimum number of bytes of an incomplete token at the end of a string. If the string ends with fewer
+// bytes of a token, the rest of the token is not searched for in other strings.
 const minCut = 8
 
 // minWeak is the length of a prefix that is unlikely to occur by chance.
 const minWeak = 3
 
-// looksRandom reports whether the variable part of a token looks random: it is not an example, not made of words, and
-// not repetitive. If the token has no distinctive prefix, words with fewer than three digits still count as words.
+// looksRandom reports whether the variable part of a token looks random: it is not an example, does not consist of
+// words, and is not repetitive. If the token has no distinctive prefix, a value with one or two digits can still
+// consist of words.
 func looksRandom(value []byte, prefixed bool) bool {
 	q := measure(value)
 	words := q.size >= 12 && q.wordy() && (q.digits == 0 || q.digits < 3 && !prefixed)
 	if words && prefixed && q.size < 24 && q.upper >= 6 && q.lower >= 4 {
-		words = false // no word has so many capitals, and few random letters can look like words
+		words = false // words have fewer capitals; a few random letters can look like words by chance
 	}
 	return q.distinct >= min(6, q.read/2) && !words && !isPlaceholder(value) && (prefixed || !isTypeName(value))
 }

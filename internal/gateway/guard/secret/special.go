@@ -114,7 +114,7 @@ func (s *scan) startCurl(_ []byte, start, _ int, dst []Match) []Match {
 	return dst
 }
 
-// tryUser handles the option --user of curl.
+// tryUser handles the option --user of the command curl.
 func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 	if s.context.curl == 0 || start-s.context.curl > 400 {
 		return dst

@@ -2,10 +2,10 @@ package secret
 
 import "bytes"
 
-// A table names its columns in the first line: a file of comma-separated values, or a table of Markdown. The name of a
-// column of credentials is not beside its values, so the values are read row by row.
+// A table lists the names of its columns in the first line: a file of comma-separated values, or a Markdown table. The
+// name of a column is not next to the column's values, so a table must be read row by row.
 
-// The limits of a table: the length of the line with the names, of a row, and the number of columns.
+// The limits of a table: the length of the header line, the length of a row, and the number of columns.
 const (
 	maxHeader  = 512
 	maxRow     = 4 << 10
@@ -17,7 +17,7 @@ var (
 	cellSpace   = bytesOf(" \"'`*\r")
 )
 
-// column says how the values of a column are judged.
+// column decides how the values of a column are judged.
 type column uint8
 
 const (
@@ -28,8 +28,9 @@ const (
 
 const ruleColumn = "table-column"
 
-// tryTable handles the table whose first line has the word text[start:end]. Each line is read only once, and only rows
-// with the same number of columns belong to a table. Other names in the rows have values of their own.
+// tryTable handles the table whose first line contains the word text[start:end]. Each line is read only once, and only
+// rows with the same number of columns belong to the table. A row can also contain other names with values; the scan
+// handles those separately.
 func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	if start < s.context.table {
 		return dst

@@ -12,8 +12,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a value. They bound the memory of a check, because each value of a document takes up to a hundred bytes, each
-// object several hundred, and a number with an exponent takes as many digits as it stands for.
+// Limits of a value. They bound the memory of a check: each value of a document takes up to a hundred bytes, each
+// object takes several hundred bytes, and a number with an exponent takes as many digits as it has when it is written
+// out.
 const (
 	maxValues   = 100_000
 	maxObjects  = 60_000
@@ -22,7 +23,7 @@ const (
 )
 
 // Bounds returns an error if a JSON text contains too many values or objects, or a number that is too long. The error
-// says which limit the text exceeds. Bounds ignores everything after the first syntax error.
+// names the limit. Bounds ignores everything after the first syntax error.
 func Bounds(text []byte) error { return bounds(text, maxValues) }
 
 func bounds(text []byte, maxValues int) error {
@@ -76,8 +77,8 @@ func checkNumber(text []byte) error {
 	return nil
 }
 
-// decode parses a JSON text into the types that the package jsonschema uses. It does not copy the whole text. If a name
-// occurs twice in an object, the last value counts.
+// decode parses a JSON text into the types that the package jsonschema uses. It does not copy the whole text first. If
+// a name occurs twice in an object, the last value is used.
 func decode(text []byte) (any, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	v, err := decodeNext(d)

@@ -17,10 +17,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxWork bounds the work of a check. One unit takes at most about 25 ns and allocates a few bytes. The other constants
-// are the units of one step: schemaWork for the evaluation of a schema, memberWork for a look at a member of an object,
-// seenWork for a part that is remembered. maxNesting bounds the schemas that are evaluated inside each other. It also ends
-// a schema that refers to itself without end.
+// maxWork bounds the work of a check, in units of at most about 25 ns and a few bytes of memory. One evaluation of a
+// schema costs schemaWork, one comparison with a member of an object costs memberWork, and one evaluated part that is
+// remembered costs seenWork. maxNesting bounds how deeply evaluations can be nested, and so ends a schema that refers
+// to itself endlessly.
 const (
 	maxWork    = 4_000_000
 	schemaWork = 8
@@ -50,7 +50,7 @@ type step struct {
 	index int
 }
 
-// spend adds to the work that was done. It returns false if the evaluation must end.
+// spend subtracts units from the remaining work. It returns false if the evaluation must end.
 func (e *evaluation) spend(units int) bool {
 	if e.err != nil {
 		return false
@@ -82,7 +82,7 @@ func (e *evaluation) fail(format string, args ...any) bool {
 	return false
 }
 
-// enough reports whether the evaluation of a value's other parts can be skipped after a failure.
+// enough reports whether the rest of a value need not be evaluated after a failure.
 func (e *evaluation) enough(report bool) bool { return !report || len(e.problems) >= maxProblems }
 
 // seen contains the members or items of a value that a schema has evaluated, for unevaluatedProperties and
@@ -128,8 +128,8 @@ func (e *evaluation) add(s, other *seen) {
 	}
 }
 
-// matches reports whether a value matches a schema. If report is true, it also adds the problems. It adds the evaluated
-// parts of the value to outer, if outer is not nil and the value matches.
+// matches reports whether a value matches a schema. If report is set and the value does not match, it also records the
+// problems. If outer is not nil and the value matches, it adds the evaluated parts of the value to outer.
 func (e *evaluation) matches(s *jsonschema.Schema, v any, report bool, outer *seen) bool {
 	if !e.spend(schemaWork) {
 		return false
@@ -440,9 +440,9 @@ func (e *evaluation) contains(s *jsonschema.Schema, array []any, report bool, pa
 	}
 	switch {
 	case found < least:
-		return report && e.fail("has fewer than %s of the required form", count(least, "item"))
+		return report && e.fail("has fewer than %s that match \"contains\"", count(least, "item"))
 	case s.MaxContains != nil && found > *s.MaxContains:
-		return report && e.fail("has more than %s of the limited form", count(*s.MaxContains, "item"))
+		return report && e.fail("has more than %s that match \"contains\"", count(*s.MaxContains, "item"))
 	}
 	return true
 }

@@ -25,10 +25,10 @@ func (e *evaluation) number(s *jsonschema.Schema, n json.Number, report bool) bo
 		ok = report && e.fail("is more than %s", s.Maximum.RatString())
 	}
 	if s.ExclusiveMinimum != nil && e.compare(r, s.ExclusiveMinimum) <= 0 {
-		ok = report && e.fail("is not more than %s", s.ExclusiveMinimum.RatString())
+		ok = report && e.fail("must be more than %s", s.ExclusiveMinimum.RatString())
 	}
 	if s.ExclusiveMaximum != nil && e.compare(r, s.ExclusiveMaximum) >= 0 {
-		ok = report && e.fail("is not less than %s", s.ExclusiveMaximum.RatString())
+		ok = report && e.fail("must be less than %s", s.ExclusiveMaximum.RatString())
 	}
 	if s.MultipleOf != nil {
 		if size := words(r) + words(s.MultipleOf); !e.spend(4*size + size*size/4) {

@@ -54,9 +54,9 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	return &pattern{re, len(program.Inst), single(program)}, err
 }
 
-// single reports whether the next character of a text always decides how a match continues: the expression is anchored,
-// and no two instructions that can come next accept the same character. For some large expressions, single returns
-// false without an answer, because the analysis would take too long.
+// single reports whether the next character of a text always determines how a match continues: the expression is
+// anchored, and no two instructions that can come next accept the same character. If the analysis of a large expression
+// would take too long, single returns false.
 func single(p *syntax.Prog) bool {
 	if p.StartCond()&syntax.EmptyBeginText == 0 {
 		return false
@@ -117,8 +117,8 @@ func single(p *syntax.Prog) bool {
 	return true
 }
 
-// A match that can take longMatch steps or more can be stopped, which makes it slower. It checks its context after
-// every checkAfter steps.
+// A match that can take longMatch steps or more must be stoppable, which makes it slower. Such a match checks its
+// context after every checkAfter steps.
 const (
 	longMatch  = 1 << 20
 	checkAfter = 1 << 16

@@ -2,8 +2,8 @@
 //
 // Schemas and values come from strangers: a schema from an agent or a tool server, a value from a caller or a tool
 // server. A short schema can require work that doubles with every level of a value, and a short number such as
-// 1e999999999 can stand for a billion digits. So [Schema.Check] counts its work, fails at a limit, and stops when its
-// caller leaves.
+// 1e999999999 can stand for a billion digits. Therefore [Schema.Check] counts its work, fails at a limit, and stops
+// when its context is cancelled.
 //
 // The package github.com/santhosh-tekuri/jsonschema compiles the schemas: it resolves references, knows the drafts, and
 // rejects invalid schemas. Its own validation cannot be stopped and keeps an error for each part of a value that does
@@ -138,7 +138,7 @@ func (s *Schema) compile() {
 	if p.used > maxInstructions {
 		s.err = errPatterns
 	}
-	// The text of the whole error can have many times the size of the schema.
+	// Keep only the first problem, because the whole error can be many times as long as the schema.
 	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](s.err); ok {
 		s.err = firstProblem(invalid.Err)
 	}

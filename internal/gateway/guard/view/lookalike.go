@@ -7,10 +7,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// LookAlike is a word that a person reads as another word.
+// LookAlike is a word in which some letters only look like ASCII letters, so that people read it as another word.
 type LookAlike struct {
 	Word string
-	// Reads is the word as a person reads it.
+	// Reads is the ASCII word that people read.
 	Reads string
 }
 

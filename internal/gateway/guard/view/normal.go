@@ -46,7 +46,7 @@ var lookalikes = sync.OnceValue(func() map[rune]string {
 		}
 	}
 	out['⓿'] = "0"
-	// The digits of all scripts are digits, even if one of them looks like a letter.
+	// The digits of every script map to ASCII digits, even if one of them looks like a letter.
 	for _, block := range unicode.Nd.R16[1:] {
 		for r := block.Lo; r <= block.Hi; r++ {
 			out[rune(r)] = string(rune('0' + (r-block.Lo)%10))
@@ -95,7 +95,7 @@ func (v *View) Normal(src []byte) bool {
 		switch {
 		case tag:
 			if !tags {
-				v.Text = append(v.Text, ' ') // a space separates the hidden text from the text before it
+				v.Text = append(v.Text, ' ') // separates the hidden text from the text before it
 			}
 			v.Text = append(v.Text, byte(r-0xe0000))
 		case r == 0x3164 || r == 0xffa0 || r == 0x2800: // these blanks are as wide as a letter

@@ -111,7 +111,7 @@ func (g *generator) schema(i int) Case {
 		schema, value = w.make(g, g.define(schema), value)
 		name += ", " + w.name
 	}
-	if g.IntN(2) == 0 { // the value fails only after all work was done, and the work is done again to report why
+	if g.IntN(2) == 0 { // the value fails only after all work is done, and the report of the problems repeats the work
 		schema = `{"allOf":[` + schema + `,{"not":{}}]}`
 		name += ", fails"
 	}
