@@ -412,7 +412,7 @@ func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
 	case !a.directive || !q.password(a.quoted) || isFileName(value):
 		return s.tryProse(text, start, end, dst)
 	}
-	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a) || isPlaceholder(value) ||
+	if !q.password(a.quoted || a.spaced) && !isMixed(value, q) || isCode(text, a, q) || isPlaceholder(value) ||
 		s.judge(isIgnoredName, a.name) {
 		return dst
 	}
@@ -449,7 +449,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if a.spaced {
 		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || isOption(text, a)) && good
 	}
-	if !good || isCode(text, a) || isPlaceholder(value) || isLabel(value) || s.judge(isIgnoredName, a.name) {
+	if !good || isCode(text, a, q) || isPlaceholder(value) || isLabel(value) || s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	if isUUID(value) && bytes.HasSuffix(a.name, []byte("redentials")) {
@@ -489,7 +489,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !q.token(10) {
 		return dst
 	}
-	if a.spaced && !q.clear() && !a.directive && !isOption(text, a) || isCode(text, a) || isPlaceholder(value) ||
+	if a.spaced && !q.clear() && !a.directive && !isOption(text, a) || isCode(text, a, q) || isPlaceholder(value) ||
 		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
 		return dst
 	}

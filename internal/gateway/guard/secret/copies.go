@@ -173,18 +173,18 @@ func (c *copies) insert(value, at int) {
 	}
 }
 
-// find appends a match to dst for each copy and each part in text.
-func (c *copies) find(text []byte, dst []Match) []Match {
+// find appends a match to dst for each copy and each part in text[from:to].
+func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
 	filter := &c.filter
-	for i := 0; i+eight <= len(text); i++ {
+	for i := from; i+eight <= to; i++ {
 		key := binary.LittleEndian.Uint64(text[i:])
 		h := hashOf(key)
 		if filter[h>>53]>>(h>>47&63)&1 == 0 {
 			continue
 		}
-		if start, end, rule, ok := c.copyAt(text, i, key, h); ok {
-			dst = append(dst, Match{rule, start, end, rankName + 1})
-			i = end - 1
+		if start, end, rule, ok := c.copyAt(text[from:to], i-from, key, h); ok {
+			dst = append(dst, Match{rule, from + start, from + end, rankName + 1})
+			i = from + end - 1
 		}
 	}
 	return dst

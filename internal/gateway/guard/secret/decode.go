@@ -38,12 +38,13 @@ var (
 // segment is a part of the decoded text. It was decoded from text[start:end].
 type segment struct{ at, start, end int }
 
-// scanRuns scans each long run of base64 characters in two ways. It tries the formats without a literal, and it decodes
-// the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole run is the
-// match. At the beginning of a run, matches in found are skipped.
-func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
+// scanRuns scans each long run of base64 characters of a form in two ways. It tries the formats without a literal, and it
+// decodes the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole run is
+// the match. At the beginning of a run, the matches that were found in the form are skipped.
+func (s *scan) scanRuns(i int, text []byte, depth int, dst []Match) []Match {
 	s.resetLayer()
-	l := &s.levels[depth]
+	found := s.kept[s.forms[i].first:s.forms[i].last]
+	l := s.nextLevel()
 	l.decoded, l.segments = l.decoded[:0], l.segments[:0]
 	for at := 0; ; {
 		start, end := view.NextRun(text, at)
@@ -58,10 +59,8 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 		if end-start < view.MinRun {
 			continue
 		}
-		if !s.second {
-			if dst = s.tryRuns(text, start, end, dst); s.tired(end, rateRuns) {
-				return s.giveUp(text, start+1, dst)
-			}
+		if dst = s.tryRuns(text, start, end, dst); s.tired(end, rateRuns) {
+			return s.giveUp(text, start+1, dst)
 		}
 		if depth == maxDepth || s.budget < end-start {
 			continue
@@ -77,23 +76,20 @@ func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
 		l.decoded = append(l.decoded, '\n')
 	}
 	if len(l.segments) == 0 {
+		s.used--
 		return dst
 	}
 	from := len(dst)
-	dst = s.scanLayer(l.decoded, depth+1, dst)
-	for i := range dst[from:] {
-		m := &dst[from+i]
-		first := l.segmentAt(m.Start)
-		m.Start, m.End = first.start, l.segmentAt(max(m.Start, m.End-1)).end
-		m.End = padding.skip(text, m.End, 2)
-	}
+	decoded := s.addForm(textForm{text: l.decoded, source: i, segments: l.segments})
+	dst = s.scanLayer(decoded, l, depth+1, dst)
+	s.toSource(decoded, dst[from:])
 	return dst
 }
 
-// segmentAt returns the segment of the decoded text at an offset.
-func (l *level) segmentAt(at int) segment {
-	i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].at > at })
-	return l.segments[max(0, i-1)]
+// segmentAt returns the segment of decoded text at an offset.
+func (f *textForm) segmentAt(at int) segment {
+	i := sort.Search(len(f.segments), func(i int) bool { return f.segments[i].at > at })
+	return f.segments[max(0, i-1)]
 }
 
 // maxInflated is the maximum number of uncompressed bytes of a run that are scanned. To uncompress a run costs as much

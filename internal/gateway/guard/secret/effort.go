@@ -54,15 +54,13 @@ func (s *scan) giveUp(text []byte, at int, dst []Match) []Match {
 	for start > 0 && at-start < maxGiveUp && solid[text[start-1]] {
 		start--
 	}
-	s.stopped = start + afterStop
 	return append(dst, Match{Rule: RuleUnscanned, Start: start, End: len(text)})
 }
 
-// untilStop returns the part of a text that the last scan read, and afterStop more bytes.
-func (s *scan) untilStop(text []byte) []byte {
-	if s.stopped > 0 {
-		text = text[:min(len(text), s.stopped)]
+// untilStop returns the part of a text that was scanned, and afterStop more bytes. The matches are those in the text.
+func untilStop(text []byte, m []Match) []byte {
+	if n := len(m); n > 0 && m[n-1].Rule == RuleUnscanned {
+		text = text[:min(len(text), m[n-1].Start+afterStop)]
 	}
-	s.stopped = 0
 	return text
 }

@@ -15,7 +15,7 @@
 // characters, with its escapes decoded, and decoded from base64 and hex. The size of all decoded text together is
 // limited to little more than the size of the text.
 //
-// A second pass finds further copies and parts of the values that the first pass found.
+// At the end, all forms of the text are searched for further copies and parts of the values that were found.
 //
 // Rules are loaded at the first scan.
 package secret

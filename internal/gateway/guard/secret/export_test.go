@@ -81,7 +81,7 @@ func (e *Engine) Words() (words []string) {
 // Work scans a text. It returns how many bytes of runs the scan read, and how many bytes it decoded.
 func (e *Engine) Work(text []byte) (steps, decoded int) {
 	s := &scan{Engine: e, budget: freeDecode + len(text), noise: freeDecode + len(text)/2}
-	s.scanLayer(text, 0, nil)
+	s.scanText(text, nil)
 	return s.steps, freeDecode + len(text) - s.budget
 }
 

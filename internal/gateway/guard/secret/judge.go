@@ -136,12 +136,11 @@ func wordSet(words ...string) func() *literal.Set {
 }
 
 // isCode reports whether a value without quotes is an expression in a programming language.
-func isCode(text []byte, a assignment) bool {
-	if a.quoted {
-		return isCodeText(text[a.start:a.end])
-	}
+func isCode(text []byte, a assignment, q quality) bool {
 	value := text[a.start:a.end]
-	q := measure(value)
+	if a.quoted {
+		return isCodeText(value, q)
+	}
 	call := a.end < len(text) && (text[a.end] == '(' || text[a.end] == '[')
 	if call && (q.digits < 3 || q.wordy()) || bytes.HasPrefix(text[a.end:], []byte(" + ")) {
 		return true
@@ -156,7 +155,7 @@ func isCode(text []byte, a assignment) bool {
 		(len(words) == len(value) || a.start > 1 && text[a.start-2] == ':' && a.end < len(text) && text[a.end] == ';') {
 		return true
 	}
-	if isLongName(value) && q.wordy() {
+	if q.wordy() && isLongName(value) {
 		return true
 	}
 	if bytes.IndexByte(value, '.') <= 0 {
@@ -289,8 +288,7 @@ const uuidForm = "00000000-0000-0000-0000-000000000000"
 
 // isCodeText reports whether a value in quotes is not a credential but part of a program: the name of a constant, class
 // or color, the path of a resource, a call, or the text between two strings.
-func isCodeText(value []byte) bool {
-	q := measure(value)
+func isCodeText(value []byte, q quality) bool {
 	switch {
 	case value[0] == ')' || value[0] == ',' || value[0] == ';' || isColor(value) || isDottedName(value):
 		return true

@@ -11,15 +11,12 @@ type scan struct {
 	hits   literal.Hits
 	known  *Known
 	copies copies
-	// second is set during the second pass, which searches the rest of the text for copies of the values that the first
-	// pass found.
-	second bool
-	rest   view.View
+	// forms are the texts that were scanned. They are searched again for copies of the values that were found. kept
+	// contains the matches in all forms.
+	forms []textForm
+	kept  []Match
 	// whole is set while the text itself is scanned, and not a view of the text.
 	whole bool
-	// stopped is the offset at which the last scan of a form of the text stopped because its effort reached the limit,
-	// or 0. The scans of the other forms end there too.
-	stopped int
 	// escaped is set while the original text is scanned, before its escapes are decoded.
 	escaped bool
 	budget  int  // number of bytes that the scan may still decode
@@ -28,7 +25,8 @@ type scan struct {
 	cut     bool // set if a quotation mark follows the beginning of a token
 	noise   int  // number of bytes that may still be compared without noise, see noise.go
 	quiet   []byte
-	levels  [maxDepth + 1]level
+	levels  []*level
+	used    int // how many of the levels are in use
 
 	inflater inflater
 	memo     memo
@@ -49,12 +47,20 @@ type scan struct {
 	context context
 }
 
-// level contains the buffers for one level of decoding.
+// level contains the buffers for a text that was decoded, and for its views.
 type level struct {
 	strip, unescape, escapes, normal view.View
 	decoded                          []byte
 	segments                         []segment
-	ascii, invisible                 bool // what the text consists of
+}
+
+// textForm is the text itself, a view of it, or text that was decoded from it.
+type textForm struct {
+	text        []byte     // nil if a view contains the same text
+	source      int        // the index of the form from which this form was derived
+	view        *view.View // maps offsets to the source, or nil
+	segments    []segment  // map offsets in decoded text to the source
+	first, last int        // kept[first:last] are the matches that were found first, in order
 }
 
 // run is a part of the text in which every byte belongs to one class. If more is set, the search for its end stopped at
@@ -90,76 +96,147 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 		s.known = nil
 		e.scratch.Put(s)
 	}()
-	s.known, s.second, s.cut = known, false, false
+	s.known, s.cut = known, false
 	s.copies.reset()
 	s.budget, s.noise = freeDecode+len(text), freeDecode+len(text)/2
-	found := Merge(s.scanLayer(text, 0, s.matches[:0]))
+	found := s.scanText(text, s.matches[:0])
 	if s.copies.index() {
-		s.second = true
-		s.rest.Reset()
-		at, first := 0, len(found)
-		for _, m := range found {
-			s.rest.Append(text, at, m.Start)
-			at = m.End
-		}
-		s.rest.Append(text, at, len(text))
-		s.budget = freeDecode + len(s.rest.Text)
-		found = s.scanLayer(s.rest.Text, 0, found)
-		mapBack(&s.rest, found[first:])
-		found = Merge(found)
+		found = Merge(s.findCopies(found))
 	}
 	if cap(found) <= maxKept {
 		s.matches = found
 	}
+	if cap(s.kept) > maxKept {
+		s.kept = nil
+	}
 	return append(dst, found...), s.cut
 }
 
-// scanLayer scans a text and everything that can be decoded from it. If the text contains backslash escapes, scanLayer
+// scanText scans a text and everything that can be decoded from it.
+func (s *scan) scanText(text []byte, dst []Match) []Match {
+	s.forms, s.kept, s.used = s.forms[:0], s.kept[:0], 0
+	return Merge(s.scanLayer(s.addForm(textForm{text: text}), s.nextLevel(), 0, dst))
+}
+
+// nextLevel returns a level that is not in use.
+func (s *scan) nextLevel() *level {
+	if s.used == len(s.levels) {
+		s.levels = append(s.levels, new(level))
+	}
+	s.used++
+	return s.levels[s.used-1]
+}
+
+// addForm adds a form and returns its index.
+func (s *scan) addForm(f textForm) int {
+	s.forms = append(s.forms, f)
+	return len(s.forms) - 1
+}
+
+// scanLayer scans a form and everything that can be decoded from it. If the form contains backslash escapes, scanLayer
 // scans both the text without escapes and, only behind backslashes, the original. The original is needed for paths such
 // as C:\npm_…, where decoding takes the first letter of a token for an escape.
-func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
-	l, from := &s.levels[depth], len(dst)
+func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
+	text := s.forms[i].text
 	s.whole = depth == 0
-	unescaped := hasEscapes(text)
-	if unescaped {
-		s.escaped = true
-		dst = s.scanOnce(text, dst)
-		s.escaped = false
-		text = s.untilStop(text)
-		if unescaped = l.unescape.Unescape(text); unescaped {
-			text, from = l.unescape.Text, len(dst)
-		}
+	if !hasEscapes(text) {
+		return s.scanViews(i, l, depth, dst)
 	}
+	from := len(dst)
+	s.escaped = true
 	dst = s.scanOnce(text, dst)
-	text = s.untilStop(text)
+	s.escaped = false
+	l.unescape.Unescape(untilStop(text, dst[from:]))
+	s.forms[i].text = nil
+	from = len(dst)
+	view := s.addForm(textForm{text: l.unescape.Text, source: i, view: &l.unescape})
+	dst = s.scanViews(view, l, depth, dst)
+	s.toSource(view, dst[from:])
+	return dst
+}
+
+// scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex.
+func (s *scan) scanViews(i int, l *level, depth int, dst []Match) []Match {
+	dst = s.scanForm(i, dst)
 	s.whole = false
-	dst = dst[:from+len(Merge(dst[from:]))]
-	found := dst[from:]
-	if !s.second || depth > 0 {
-		l.ascii, l.invisible = view.Classify(text)
+	text := s.forms[i].text
+	add := func(v *view.View, runs bool) {
+		from := len(dst)
+		view := s.addForm(textForm{text: v.Text, source: i, view: v})
+		dst = s.scanForm(view, dst)
+		if runs {
+			dst = s.scanRuns(view, s.forms[view].text, depth, dst)
+		}
+		s.toSource(view, dst[from:])
+		text = untilStop(text, dst[from:])
 	}
-	ascii, invisible := l.ascii, l.invisible // the second pass reads only a part of the text
+	ascii, invisible := view.Classify(text)
 	if invisible && s.spend(len(text)) && l.strip.Strip(text, maxStrip) {
-		before := len(dst)
-		dst = s.scanRuns(l.strip.Text, depth, nil, s.scanOnce(l.strip.Text, dst))
-		mapBack(&l.strip, dst[before:])
+		add(&l.strip, true)
 	}
 	if l.escapes.Escapes(text, maxWordBytes) && s.spend(len(l.escapes.Text)) {
-		dst = s.scanView(&l.escapes, dst)
+		add(&l.escapes, false)
 	}
-	if !ascii && depth == 0 {
-		dst = s.scanLookAlikes(text, l, dst)
+	if !ascii && depth == 0 && readLookAlikes(text, &l.normal) {
+		add(&l.normal, false)
 	}
-	dst = s.scanRuns(text, depth, found, dst)
-	if unescaped {
-		mapBack(&l.unescape, dst[from:])
+	return s.scanRuns(i, text, depth, dst)
+}
+
+// scanForm scans a form once. If the scan stops, the form ends there.
+func (s *scan) scanForm(i int, dst []Match) []Match {
+	f, from := &s.forms[i], len(dst)
+	dst = s.scanOnce(f.text, dst)
+	dst = dst[:from+len(Merge(dst[from:]))]
+	f.text = untilStop(f.text, dst[from:])
+	f.first = len(s.kept)
+	s.kept = append(s.kept, dst[from:]...)
+	f.last = len(s.kept)
+	return dst
+}
+
+// toSource maps matches in a form to its source.
+func (s *scan) toSource(i int, m []Match) {
+	f := &s.forms[i]
+	if f.view != nil {
+		mapBack(f.view, m)
+		return
+	}
+	for i := range m {
+		m := &m[i]
+		first := f.segmentAt(m.Start)
+		m.Start, m.End = first.start, f.segmentAt(max(m.Start, m.End-1)).end
+		m.End = padding.skip(s.forms[f.source].text, m.End, 2)
+	}
+}
+
+func mapBack(v *view.View, m []Match) {
+	for i := range m {
+		m[i].Start, m[i].End = v.Range(m[i].Start, m[i].End)
+	}
+}
+
+// findCopies appends further copies of the values that were found.
+func (s *scan) findCopies(dst []Match) []Match {
+	for i := range s.forms {
+		f, from, at := &s.forms[i], len(dst), 0
+		for _, m := range s.kept[f.first:f.last] {
+			dst = s.copies.find(f.text, at, min(m.Start, len(f.text)), dst)
+			at = m.End
+		}
+		dst = s.copies.find(f.text, min(at, len(f.text)), len(f.text), dst)
+		for ; i > 0 && from < len(dst); i = s.forms[i].source {
+			s.toSource(i, dst[from:])
+		}
 	}
 	return dst
 }
 
-// scanLookAlikes finds the words that mix ASCII and other characters, and scans them as a person reads them.
-func (s *scan) scanLookAlikes(text []byte, l *level, dst []Match) []Match {
-	limit := freeDecode + len(text)/16 // this scan is slow
+// readLookAlikes sets the view to the words of a text that mix ASCII and other characters, as a person reads them. It
+// reports whether there are such words.
+func readLookAlikes(text []byte, v *view.View) bool {
+	v.Reset()
+	limit := freeDecode + len(text)/16 // this is slow
 	for at := view.NextOther(text, 0); at < len(text) && limit > 0; {
 		start, end := at, at
 		for start > 0 && !blanks[text[start-1]] && at-start < maxWordBytes {
@@ -177,18 +254,11 @@ func (s *scan) scanLookAlikes(text []byte, l *level, dst []Match) []Match {
 		limit -= (end - start) / 4
 		if letter && ascii+(end-start-ascii)/2 >= minLookAlike {
 			limit -= end - start
-			if l.normal.Normal(text[start:end]) {
-				from := len(dst)
-				dst = s.scanView(&l.normal, dst)
-				for i := range dst[from:] {
-					dst[from+i].Start += start
-					dst[from+i].End += start
-				}
-			}
+			v.AppendNormal(text, start, end)
 		}
 		at = view.NextOther(text, end)
 	}
-	return dst
+	return len(v.Text) > 0
 }
 
 // isSymbol reports whether text begins with a character that resembles no letter, such as an arrow or a line, or in the
@@ -215,25 +285,8 @@ func (s *scan) spend(n int) bool {
 	return true
 }
 
-// scanView scans a view and maps the matches back to the view's source.
-func (s *scan) scanView(v *view.View, dst []Match) []Match {
-	from := len(dst)
-	dst = s.scanOnce(v.Text, dst)
-	mapBack(v, dst[from:])
-	return dst
-}
-
-func mapBack(v *view.View, m []Match) {
-	for i := range m {
-		m[i].Start, m[i].End = v.Range(m[i].Start, m[i].End)
-	}
-}
-
 // scanOnce scans a text once, without decoding it.
 func (s *scan) scanOnce(text []byte, dst []Match) []Match {
-	if s.second {
-		return s.copies.find(text, dst)
-	}
 	dst = s.scanWords(text, dst)
 	if s.known != nil {
 		dst = s.known.findValues(text, &s.hits, dst)
@@ -297,7 +350,6 @@ func afterBackslash(text []byte, at int) bool {
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
 	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
-	s.stopped = 0
 }
 
 // runEnd returns the end of the run of a class at offset at. It does not look further than offset limit.

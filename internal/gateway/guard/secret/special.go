@@ -214,7 +214,7 @@ func (s *scan) secretData(text []byte, at int, dst []Match) []Match {
 			break // the value is empty, and the next name follows
 		}
 		s.effort += 32
-		if value := text[at:to]; to > s.covered && !isPlaceholder(value) && !isCodeText(value) {
+		if value := text[at:to]; to > s.covered && !isPlaceholder(value) && !isCodeText(value, measure(value)) {
 			dst = s.found(text, at, to, "kubernetes-secret-yaml", rankName, dst)
 		}
 		at = spacesQuotes.skip(text, to, len(text))

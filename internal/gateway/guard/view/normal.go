@@ -76,10 +76,24 @@ func ASCII(text []byte) bool {
 // that they encode. Normal reports whether the view differs from src.
 func (v *View) Normal(src []byte) bool {
 	v.reset(len(src))
+	return v.appendNormal(src, 0, len(src))
+}
+
+// AppendNormal appends src[start:end] to the view like [View.Normal], behind a separator that no secret contains. It
+// appends nothing if this text would not change.
+func (v *View) AppendNormal(src []byte, start, end int) {
+	text, cuts := len(v.Text), len(v.cuts)
+	v.Text = append(v.Text, gap...)
+	if !v.appendNormal(src, start, end) {
+		v.Text, v.cuts = v.Text[:text], v.cuts[:cuts]
+	}
+}
+
+func (v *View) appendNormal(src []byte, i, end int) bool {
 	changed, tags := false, false
-	for i := 0; i < len(src); {
+	for i < end {
 		start := i
-		for i < len(src) && unchanged[src[i]] {
+		for i < end && unchanged[src[i]] {
 			i++
 		}
 		if i > start {
@@ -88,7 +102,7 @@ func (v *View) Normal(src []byte) bool {
 			tags = false
 			continue
 		}
-		r, n := utf8.DecodeRune(src[i:])
+		r, n := utf8.DecodeRune(src[i:end])
 		v.startUnit(i)
 		before := len(v.Text)
 		tag := 0xe0020 <= r && r <= 0xe007e
@@ -110,7 +124,7 @@ func (v *View) Normal(src []byte) bool {
 		changed = changed || !bytes.Equal(v.Text[before:], src[i:i+n])
 		i += n
 	}
-	v.startAt(len(src))
+	v.startAt(end)
 	return changed
 }
 

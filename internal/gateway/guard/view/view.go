@@ -40,13 +40,6 @@ func (v *View) reset(size int) {
 // Reset makes the view empty.
 func (v *View) Reset() { v.reset(0) }
 
-// Append appends src[start:end] to the view, behind a separator that no secret contains.
-func (v *View) Append(src []byte, start, end int) {
-	v.Text = append(v.Text, gap...)
-	v.startAt(start)
-	v.Text = append(v.Text, src[start:end]...)
-}
-
 // startAt begins a part of the view that comes from offset i of the source.
 func (v *View) startAt(i int) {
 	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), false})
