@@ -129,8 +129,8 @@ func (t *terminal) printDenials(cards []daemon.Card) {
 	}
 }
 
-// agentTable prints a table of agents. Commands use the name of an agent's file; the name in its manifest follows in
-// parentheses. The URL of the daemon is empty if no daemon is running.
+// agentTable prints a table of agents. The first column is the name of the agent's file, which commands accept. The
+// name in the manifest follows in parentheses. The URL of the daemon is empty if no daemon is running.
 func (t *terminal) agentTable(cards []daemon.Card, url string) {
 	t.table("  ", each(cards, func(c daemon.Card) []string {
 		style, last := red, c.Error

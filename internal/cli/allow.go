@@ -77,7 +77,7 @@ func (t *terminal) canonical(rights agent.Access) (agent.Access, error) {
 			problems = append(problems, fmt.Sprintf("%s %s: %v", toolserver.FlagOf[r.Kind], diag.Quote(rights[i].What), err))
 		}
 		list = list.With(agent.Access{r})
-		// A link is shown to the server only if the server also has the right to the file behind it.
+		// The server can follow a link only if it also has the right to the link's target.
 		if real, err := filepath.EvalSymlinks(r.What); err == nil && (r.Kind == agent.CanRead || r.Kind == agent.CanWrite) {
 			r.What = real
 			list = list.With(agent.Access{r})
@@ -89,8 +89,8 @@ func (t *terminal) canonical(rights agent.Access) (agent.Access, error) {
 	return list, nil
 }
 
-// recognize makes paths absolute. It also makes each right canonical if the right can be allowed. Unlike canonical, it
-// returns no error for the other rights.
+// recognize makes the paths in rights absolute. It makes a right canonical if the right can be allowed. Other rights
+// cause no error, unlike in canonical.
 func (t *terminal) recognize(rights agent.Access) (agent.Access, error) {
 	rights, err := toolserver.Absolute(rights)
 	for i, r := range rights {
@@ -101,8 +101,8 @@ func (t *terminal) recognize(rights agent.Access) (agent.Access, error) {
 	return rights, err
 }
 
-// neverShown lists folders that the kernel provides, such as /proc. A server never sees these folders of the
-// machine, because a sandbox has its own.
+// neverShown lists folders that the kernel provides, such as /proc. A server never sees these folders of the machine.
+// It sees the folders of its own sandbox instead.
 var neverShown = []string{"/proc", "/sys", "/dev"}
 
 // checkRight makes a right canonical. It returns an error if the right cannot be allowed.
@@ -113,7 +113,7 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 	switch r.Kind {
 	case agent.CanConnect:
 		if r.What == agent.Any && r.Private {
-			return errors.New("each private host must be named")
+			return errors.New("--private needs the name of each host; * allows only public hosts")
 		}
 		if r.What != agent.Any {
 			r.What, err = egress.ParseDestination(r.What, r.Private)
@@ -142,7 +142,8 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 	case real == filepath.Dir(real):
 		return errors.New("the whole file system cannot be allowed; name the folders that the server needs")
 	case slices.ContainsFunc(neverShown, func(dir string) bool { return sandbox.Inside(real, dir) }):
-		return errors.New("a sandbox has its own " + strings.Join(neverShown, ", "))
+		return errors.New("a sandbox has its own " + strings.Join(neverShown, ", ") +
+			", so the folders of this machine cannot be allowed")
 	case sandbox.Inside(real, kept):
 		return errors.New("ambit's own files stay hidden from servers")
 	}
@@ -403,7 +404,7 @@ func addRights(ctx context.Context, b *store.Store, h allowance.Holder, rights a
 	return err
 }
 
-// appliesLater says when a changed access takes effect.
+// appliesLater prints when a changed access takes effect.
 func (t *terminal) appliesLater(ctx context.Context) {
 	later := "the change applies when the server starts next"
 	if d, err := daemon.FindDaemon(t.home); err == nil && d.Alive(ctx) {

@@ -71,7 +71,7 @@ func (t *terminal) printAuthority(problems []authorityProblem) {
 	if len(problems) == 0 {
 		return
 	}
-	t.printf("%s\n", t.paint(boldRed, "the rows of the store do not match the register of authority:"))
+	t.printf("%s\n", t.paint(boldRed, "the store has been changed by something other than ambit:"))
 	for _, p := range problems {
 		t.printf("  %s: %s\n", strings.TrimSpace(string(p.Kind)+" "+diag.Printable(p.ID)), p.Problem)
 	}
@@ -83,11 +83,11 @@ func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {
 	cmd := verb("adopt", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
 		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error { return t.adopt(ctx, b, yes) })
 	})
-	cmd.Flags().BoolVar(&yes, "yes", false, "adopt without asking")
+	cmd.Flags().BoolVar(&yes, "yes", false, "trust the rows without asking")
 	return cmd
 }
 
-// adoptedRow is a row that ambit key adopt gave authority.
+// adoptedRow is a row that ambit key adopt added to the register.
 type adoptedRow struct {
 	Kind  authority.Kind `json:"kind"`
 	ID    string         `json:"id"`
@@ -120,7 +120,7 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 		return no("", "the store cannot be read: %w", err)
 	}
 	if !yes {
-		t.notef("these rows of the store will have authority:")
+		t.notef("ambit will trust these rows of the store:")
 		for _, row := range kept {
 			t.notef("  %s %s: %s", row.Kind, diag.Printable(row.ID), diag.Printable(row.Gives))
 		}
@@ -128,12 +128,13 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 			t.warnf("the register was changed, so nothing proves that ambit wrote these rows; sign-in links that were used " +
 				"and console sessions that were closed may work again until they expire")
 		}
-		agreed, err := t.agreed(ctx, "adopt them?")
+		agreed, err := t.agreed(ctx, "trust these rows?")
 		if err != nil {
 			return err
 		}
 		if !agreed {
-			return no("ambit key list shows them; to adopt them, run this command again with --yes", "nothing was adopted")
+			return no("to list the keys, run: ambit key list; to trust the rows, run this command again with --yes",
+				"nothing was adopted")
 		}
 	}
 	ids, rows := []string{}, []adoptedRow{}

@@ -63,7 +63,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealFlags) error 
 	if _, err := os.Stat(t.home.Dir()); f.store == "" && errors.Is(err, fs.ErrNotExist) {
 		return missing("check AMBIT_HOME", "the folder %s does not exist, so nothing was backed up", t.home.Dir())
 	}
-	// Without --store, the backup must not silently contain another store than the daemon's.
+	// Without --store, return an error instead of backing up a store that the daemon does not use.
 	if d := t.daemonElsewhere(); f.store == "" && d != nil && t.sharedDaemon() == nil {
 		return missing("add --store with the daemon's URL, or set PGPASSWORD to the password of the database",
 			"nothing was backed up: the daemon at %s keeps its state at %s, and that URL needs a password",

@@ -122,7 +122,7 @@ func (t *terminal) allVerbs(root *cobra.Command) {
 		t.printVerbs(g.Title, root, func(c *cobra.Command) bool { return c.GroupID == g.ID })
 	}
 	t.flags("Flags for every verb", root.PersistentFlags())
-	t.printf("\n%s\n  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · "+
+	t.printf("\n%s\n  0 success · 1 invalid, refused or failed · 2 wrong usage · "+
 		"3 something needed is missing · 130 interrupted\n", t.paint(bold, "Exit codes"))
 }
 

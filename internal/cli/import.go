@@ -67,8 +67,8 @@ func newImport(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isClients reports whether a source is the configuration of a client on this machine. The client starts the same
-// servers without a sandbox, so ambit gives them everything that the file names.
+// isClients reports whether a source is the configuration of a client on this machine. The client starts the servers in
+// this file without a sandbox, so ambit can give the servers everything that the file names.
 func (t *terminal) isClients(src string) bool {
 	system, err := client.Here(t.home.Dir())
 	return err == nil && (src == "" ||
@@ -85,7 +85,8 @@ func (t *terminal) startImported(ctx context.Context, path string, trusted bool,
 	if err := t.askImported(ctx, m); err != nil {
 		return err
 	}
-	// A lock file of an earlier import must not stop this one: it shows what changed, and does not ask.
+	// The flag yes accepts the changes since an earlier import, which are still shown. Otherwise an old lock file would
+	// stop this import.
 	return t.lock(ctx, path, lockFlags{writeTools: true, imported: true, untrusted: !trusted, yes: true}, doc)
 }
 

@@ -182,8 +182,9 @@ func (t *terminal) learnWith(
 	return t.acceptLearned(ctx, b, &doc, f.yes)
 }
 
-// extraAccess returns the rights that the user gives a server while ambit learns. A folder counts as a path in the
-// server's arguments: the callable tools decide whether the server can only read it or also write it.
+// extraAccess returns the rights that the user gives a server while ambit learns. For a folder, these are the same
+// rights as for a path in the server's arguments: whether the server can write to the folder depends on its callable
+// tools.
 func extraAccess(a *agent.Agent, s *agent.Server, extra agent.Access) (access agent.Access) {
 	for _, r := range extra {
 		if r.Kind == agent.CanRead {

@@ -100,13 +100,13 @@ func withExtension(path string) string {
 	return ""
 }
 
-// load reads a manifest for a verb without --dev, so only the environment can turn this switch on. If the manifest is
-// invalid, load prints its problems and returns an error.
+// load reads a manifest for a verb without the flag --dev. Only the environment variable AMBIT_DEV can then allow what
+// --dev allows. If the manifest is invalid, load prints its problems and returns an error.
 func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
 	return t.loadFor(development{loopbackHTTP: os.Getenv(egress.EnvDev) == "1"}, path, dialect)
 }
 
-// loadFor is load with development switches.
+// loadFor is like load, with the given development switches.
 func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Manifest, error) {
 	d, err := parseDialect(dialect)
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 	return t.loadWith(path, manifest.Options{Dialect: d, LoopbackHTTP: dev.loopbackHTTP})
 }
 
-// loadWith is load with any options.
+// loadWith is like load, with the given options.
 func (t *terminal) loadWith(path string, o manifest.Options) (*manifest.Manifest, error) {
 	m, err := t.read(path, o)
 	if err != nil {

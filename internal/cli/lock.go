@@ -28,8 +28,8 @@ type lockFlags struct {
 	dev                            development
 	// imported is set for a manifest that was just imported. The side-effect classes of the tools are allowed, except shell.
 	imported bool
-	// untrusted is set if the user has not agreed to what the manifest names. The servers can read the paths that it
-	// names, but they cannot write, connect or start programs, and they get no variables of the environment.
+	// untrusted is set if the user has not agreed to the manifest. The servers can then only read the paths that the
+	// manifest names. They cannot write, connect or start programs, and they get no environment variables.
 	untrusted bool
 }
 
@@ -214,7 +214,7 @@ func (t *terminal) reportQuarantined(m *manifest.Manifest, r *lock.Result, doc *
 		t.printProof(p, "", "", false, p.Warnings)
 	}
 	servers := count(len(r.Servers)+len(refused), "server")
-	t.printf("%d of %s quarantined: calls to their tools are refused, and the others work\n", len(refused), servers)
+	t.printf("%d of %s quarantined: calls to their tools are refused; the other servers work\n", len(refused), servers)
 	t.hintf("after you have fixed a server, run: ambit lock --write-tools %s", diag.ShellWord(m.Path))
 }
 

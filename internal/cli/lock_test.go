@@ -44,7 +44,7 @@ func TestInterruptedProof(t *testing.T) {
 	}{
 		{[]string{"lock", notes, "--unconfined", "s"}, locked},
 		{[]string{"lock", notes, "--unconfined", "s", "--json"}, locked},
-		{[]string{"verify", notes, "--unconfined", "s"}, "interrupted; nothing is proven"},
+		{[]string{"verify", notes, "--unconfined", "s"}, "interrupted; no server was verified"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestInterruptedProof(t *testing.T) {
 	// Interrupt the verbs before they begin. Use a GPARS agent, because ambit looks up its servers
 	// by id.
 	needs := filepath.Join("..", "..", "agents", "examples", "gpars-researcher.json")
-	for verb, want := range map[string]string{"lock": "interrupted; nothing was locked", "verify": "interrupted; nothing is proven"} {
+	for verb, want := range map[string]string{"lock": "interrupted; nothing was locked", "verify": "interrupted; no server was verified"} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
 		var out bytes.Buffer

@@ -161,7 +161,7 @@ func logLine(log *slog.Logger, line string, attributes ...any) {
 }
 
 // logServersTo opens the log for the output of tool servers. The first result writes a line, and the second result
-// closes the log. If no file name is given, the log is that of the process.
+// closes the log. If the file name is empty, the output goes to the log of the process.
 func (t *terminal) logServersTo(name, format string) (func(agent, alias, line string), func(), error) {
 	log, done := t.log, func() {}
 	if name != "" {

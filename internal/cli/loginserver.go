@@ -126,7 +126,7 @@ func examineSignIns(h home.Home) (doctorCheck, error) {
 	case len(ended) > 0:
 		return bad("sign-ins", strings.Join(ended, "; "), "run the commands in parentheses"), nil
 	case len(without) > 0:
-		return good("sign-ins", "no sign-in has ended; if a server without a sign-in needs one, run: "+
+		return good("sign-ins", "no sign-in has ended; if a server needs its first sign-in, run: "+
 			strings.Join(without, "; ")), nil
 	}
 	return good("sign-ins", "no sign-in has ended"), nil

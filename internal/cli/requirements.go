@@ -70,7 +70,7 @@ type needSet struct {
 	grants []*grant.Grant
 	// hidden reports for each tool of the agent whether the policy denies every call to it. It can be nil.
 	hidden []bool
-	// operated returns a copy of an agent with the approvals that the operator requires.
+	// operated returns a copy of an agent in which some tools need approval, because the operator requires it.
 	operated func(*agent.Agent) *agent.Agent
 }
 
@@ -99,7 +99,8 @@ func (t *terminal) findNeedsIn(
 	n.operated = func(a *agent.Agent) *agent.Agent { return operated(a, registeredName(t.home, m), operator) }
 	a := n.operated(m.Agent())
 	n.agent, n.reach, n.watch = a, a.Reach(), daemon.Warnings(a)
-	// The policy keeps its answers for an agent, so ask about the agent that stays and not about the copy.
+	// The policy caches its answers for each agent pointer. The manifest's agent stays the same, but a is a new copy in
+	// each call.
 	n.hidden = t.hiddenFrom(m.Agent(), registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
@@ -162,7 +163,8 @@ func (t *terminal) findNeedsIn(
 	return n, nil
 }
 
-// rights returns what determines the access of an agent's servers. The agent is the resolved agent of the manifest.
+// rights returns the facts that determine the access of an agent's servers. The parameter a is the manifest's agent
+// with its servers resolved.
 func (t *terminal) rights(m *manifest.Manifest, a *agent.Agent) host.Rights {
 	return host.Rights{
 		Agent: a, Name: registeredName(t.home, m), Folder: filepath.Dir(m.Path), Policy: t.rules(t.home),
@@ -308,8 +310,8 @@ func (s *scopeReport) words() string {
 // allows it only with some arguments.
 func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
-// consoleInspection returns a function that inspects an agent for the console. The operator's guardrails are those that
-// the daemon has read, and not those that are in the file by now.
+// consoleInspection returns a function that inspects an agent for the console. It uses the operator's guardrails that
+// the daemon has read. The file may contain newer guardrails, which the daemon does not use yet.
 func (t *terminal) consoleInspection(
 	b *store.Store, operator guard.Operator,
 ) func(context.Context, *manifest.Manifest) (console.Inspection, error) {

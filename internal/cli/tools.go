@@ -74,8 +74,8 @@ func toolReports(a *agent.Agent, hidden []bool) []toolReport {
 	return reports
 }
 
-// operated returns a copy of an agent in which the tools that the operator sends to a person need approval. Only
-// descriptions of the agent use the copy: the gateway reads the operator's guardrails itself.
+// operated returns a copy of an agent in which a tool needs approval if the operator requires it. The copy is only for
+// descriptions of the agent, because the gateway applies the operator's guardrails itself.
 func operated(a *agent.Agent, name string, operator guard.Operator) *agent.Agent {
 	out := *a
 	out.Tools = slices.Clone(a.Tools)
@@ -86,8 +86,8 @@ func operated(a *agent.Agent, name string, operator guard.Operator) *agent.Agent
 	return &out
 }
 
-// hiddenFrom reports for each tool of an agent whether the policy denies every call of the local user. For a GPARS
-// agent it returns nil, because the policy only grants what such an agent may call, and the scopes show that.
+// hiddenFrom reports for each tool of an agent whether the policy denies every call of the local user. It returns nil
+// for a GPARS agent. The policy only grants calls to such an agent, and the report of its scopes shows the grants.
 func (t *terminal) hiddenFrom(a *agent.Agent, name string) []bool {
 	if a.Dialect == agent.GPARS {
 		return nil

@@ -102,7 +102,8 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 	return t.show(doc, func() {
 		if f.dryRun {
 			if written > 0 {
-				t.notef("this would delete %s that its servers wrote to their private folders", count(written, "file"))
+				t.notef("this would delete %s that the agent's servers wrote to their private folders",
+					count(written, "file"))
 			}
 			t.notef("nothing was changed, because this was a dry run")
 			return
@@ -116,14 +117,14 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 			t.notef("  %s: removed", row.Client)
 		}
 		if written > 0 {
-			t.notef("  %s that its servers wrote to their private folders: deleted", count(written, "file"))
+			t.notef("  %s that the agent's servers wrote to their private folders: deleted", count(written, "file"))
 		}
 	})
 }
 
 // countFiles returns the number of regular files in a folder.
 func countFiles(dir string) (n int) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // what cannot be read is not counted
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // unreadable files are not counted
 		if d != nil && d.Type().IsRegular() {
 			n++
 		}

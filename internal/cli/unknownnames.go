@@ -14,9 +14,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// unknownNames describes the agents and tools that guardrails.json and the [oidc] tables name although there are none.
-// Such an entry has no effect, so a misspelt name would go unnoticed. The tools of GPARS agents are known only when
-// their servers are found, so with such an agent, tools are not checked.
+// unknownNames describes the agents and tools that guardrails.json and the [oidc] tables name, but that do not exist.
+// Such an entry has no effect, so the user might not notice a misspelt name. If one of the agents is a GPARS agent,
+// tools are not checked, because its tools are unknown until its servers are found.
 func unknownNames(found []daemon.Found, operator guard.Operator, oidc *identity.OIDCConfig) (problems []string) {
 	var agents, tools []string
 	allTools := true
@@ -60,8 +60,8 @@ func unknownNames(found []daemon.Found, operator guard.Operator, oidc *identity.
 	return problems
 }
 
-// examineNames reports the unknown names in the operator's settings. Agents that are served from other folders are not
-// known here, so unknown names are not an error.
+// examineNames reports the unknown names in the operator's settings. An unknown name is not an error, because it can
+// belong to an agent in a folder that examineNames does not know.
 func examineNames(h home.Home) (doctorCheck, error) {
 	folders, err := agentFolders(h)
 	if err != nil {

@@ -168,7 +168,7 @@ func offlineProofs(servers []toolserver.Spec) []toolserver.Proof {
 }
 
 // unproven is the message for an interrupted verification.
-const unproven = "nothing is proven"
+const unproven = "no server was verified"
 
 // interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are not reliable.
 func interrupted(ctx context.Context, state string) error {

@@ -147,8 +147,8 @@ type openQuestion struct {
 }
 
 // why determines whether a call would be allowed, without making the call. The calls in the store b count towards the
-// limits. If b is nil, why uses the store in the home, if there is one. If flow is nil, another process knows the text
-// that agents have read.
+// limits. If b is nil, why uses the store in the home, if there is one. If flow is nil, why cannot compare the
+// arguments with the text that agents have read, because another process has that text.
 func (t *terminal) why(
 	ctx context.Context, m *manifest.Manifest, c *call.Call, b *store.Store, flow *gateway.Flow,
 ) (*whyVerdict, error) {
@@ -460,14 +460,14 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 	}
 }
 
-// listOrigin says that the origin of the arguments was not checked, or that it does not matter now.
+// listOrigin adds that the origin of the arguments was not checked, or that it does not matter for this call.
 func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, checked bool) error {
 	if checked || !g.FlowMatters(w.tool) {
 		return nil
 	}
 	until, err := g.ReadUntil(ctx, w.call.Principal)
 	if err != nil {
-		return missing("", "the store does not say whether agents have read untrusted text: %w", err)
+		return missing("", "cannot read from the store whether agents have read untrusted text: %w", err)
 	}
 	known := func(detail string) {
 		w.verdict.Reasons = append(w.verdict.Reasons, call.Reason{Stage: "flow", Allowed: true, Detail: detail})
@@ -485,7 +485,7 @@ func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, chec
 	return nil
 }
 
-// listUntried lists the questions that only a real call can answer.
+// listUntried lists the checks that only a real call can make.
 func (w *openQuestions) listUntried() {
 	switch b := w.tool.Binding.(type) {
 	case agent.OnServer:
@@ -509,6 +509,7 @@ func (w *openQuestions) checkLockedSchema(alias string) {
 	}
 	schema := rawjson.Lookup([]byte(server.Tools[w.tool.Name].Definition), "inputSchema")
 	if r := guard.NewSchema(string(schema)).Input(context.Background(), w.call.Arguments); r != nil {
-		w.add("act", "", "the server will probably refuse the arguments; they do not match its locked schema: %s", r.Message)
+		w.add("act", "", "the arguments do not match the server's locked schema, so the server will probably refuse them: %s",
+			r.Message)
 	}
 }

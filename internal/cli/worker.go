@@ -143,7 +143,7 @@ func (t *terminal) programDaemon(
 	return daemon.New(daemon.Options{
 		Folders: folders, Start: hosting.Start, Journal: o.Store.Journal,
 		Served: programs, Log: t.troublef,
-		Grace: 24 * time.Hour, // a replaced program can finish its running dispatches
+		Grace: 24 * time.Hour, // running dispatches of a replaced program can finish
 		CanRun: func(m *manifest.Manifest) error {
 			if !dispatch.TakesIntents(m.Agent()) {
 				return errNoProgram

@@ -137,7 +137,7 @@ var bad = []struct{ schema, at, says string }{
 	{`{"minItems":"1"}`, "1:13", "without quotes"},
 	{`{"maxContains":null}`, "1:16", "whole number"},
 	{`{"minimum":"1"}`, "1:12", "must be a number"},
-	{`{"exclusiveMinimum":true,"minimum":0}`, "1:21", `instead of in "minimum"`},
+	{`{"exclusiveMinimum":true,"minimum":0}`, "1:21", `so move the number here from "minimum"`},
 	{`{"multipleOf":0}`, "1:15", "above 0"},
 	{`{"multipleOf":-0.0}`, "1:15", "above 0"},
 	{`{"multipleOf":0e5}`, "1:15", "above 0"},

@@ -27,7 +27,8 @@ func (c *checker) number(m doc.Value) bool {
 	}
 	hint := ""
 	if m.Is(doc.Bool) && strings.HasPrefix(m.Key(), "exclusive") {
-		hint = "since draft-06, write the limit itself here, instead of in " + diag.Quote("m"+m.Key()[len("exclusiveM"):])
+		hint = "since draft-06, the value of this keyword is the limit itself, so move the number here from " +
+			diag.Quote("m"+m.Key()[len("exclusiveM"):])
 	}
 	c.report(m.Place(), hint, "%s must be a number, not %s", diag.Quote(m.Key()), m.Kind())
 	return false

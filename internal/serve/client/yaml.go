@@ -23,8 +23,8 @@ func (f yamlFile) valueOf(e Entry) any { return f.shape.value(e) }
 // yamlDocument is a parsed YAML file.
 type yamlDocument struct {
 	values map[string]any
-	// root is the top-level mapping. The key and the value of the mapping that contains the entries are nil if the file
-	// has no such key.
+	// root is the top-level mapping. The fields key and entries are the key and the value of the mapping that contains
+	// the entries. Both are nil if the file has no such key.
 	root, key, entries *yaml.Node
 }
 

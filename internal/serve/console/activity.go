@@ -28,7 +28,7 @@ type activity struct {
 
 	mu    sync.Mutex
 	idle  *time.Timer     // the timer that stops the counting; nil if nothing is counted
-	slots map[int64]*slot // the slots, by the number of their interval: the time divided by span
+	slots map[int64]*slot // the slots by number, which is the time divided by span
 	last  map[string]time.Time
 	since time.Time // the time before which no calls are counted
 }

@@ -17,8 +17,8 @@ import (
 type SignIn struct{ Server, State string }
 
 const (
-	// AnswerPath is the path to which an authorization server sends the browser. It is outside the sessions, because an
-	// address with the secret part of a session's path cannot be registered.
+	// AnswerPath is the path to which an authorization server sends the browser. The path is registered there, so it is
+	// the same for all sessions. The path of a session cannot be registered, because it contains a secret.
 	AnswerPath = "/login/answer"
 
 	returnName    = "ambit_return"
@@ -26,9 +26,9 @@ const (
 	returnLife    = 10 * time.Minute
 )
 
-// wayBack is the content of the cookie that leads from AnswerPath to the session that began a sign-in. A sign-in that
-// began on the page [signin.PagePath] has no session of the console. Who and Session then say who began it, and only the
-// browser with this cookie can complete it.
+// wayBack is the content of the cookie that leads from AnswerPath back to the session that began a sign-in. If the
+// sign-in began on the page [signin.PagePath], there is no session of the console. Who and Session then identify who
+// began the sign-in, and only the browser with this cookie can complete it.
 type wayBack struct {
 	Home    string              `json:"h,omitempty"`
 	Who     *identity.Principal `json:"p,omitempty"`
@@ -36,8 +36,8 @@ type wayBack struct {
 	Until   int64               `json:"u"`
 }
 
-// connect begins a sign-in of the person to a remote server of an agent. The next page has a link to the authorization
-// server, because the content security policy lets no form lead to another site.
+// connect begins a sign-in of the person to a remote server of an agent. The next page contains a link to the
+// authorization server and not a form, because the content security policy does not let a form lead to another site.
 func (c *Console) connect(w http.ResponseWriter, r *http.Request, s *session) {
 	name, server := r.PathValue("name"), r.PostFormValue("server")
 	page, err := c.o.Backend.Connect(r, name, server, s.Who, s.id())
@@ -49,7 +49,7 @@ func (c *Console) connect(w http.ResponseWriter, r *http.Request, s *session) {
 	c.showWay(w, r, s, wayBack{Home: s.Home}, name, server, to)
 }
 
-// showWay shows the link to the authorization server, and sets the cookie for the way back.
+// showWay shows the link to the authorization server, and sets the cookie that contains back.
 func (c *Console) showWay(
 	w http.ResponseWriter, r *http.Request, s *session, back wayBack, name, server string, to *url.URL,
 ) {
@@ -62,8 +62,8 @@ func (c *Console) showWay(
 		map[string]string{"Agent": name, "Server": server, "Page": to.String(), "Host": to.Host})
 }
 
-// serverPage asks for the key of a person whose MCP client opened the page. Anyone can send someone this address, so it
-// does not decide who signs in: the key does.
+// serverPage shows a form that asks for an API key. A person's MCP client opens this page. The key determines who signs
+// in. The address does not, because anyone can send the address to another person.
 func (c *Console) serverPage(w http.ResponseWriter, r *http.Request) {
 	c.askKey(w, r, http.StatusOK, r.URL.Query().Get("agent"), r.URL.Query().Get("server"), "", "")
 }
@@ -114,13 +114,15 @@ func (c *Console) served(w http.ResponseWriter, r *http.Request, back *wayBack) 
 	c.show(w, r, nil, http.StatusOK, "served", "Signed in", "", map[string]string{"Who": back.Who.Name})
 }
 
-// answer receives the browser from the authorization server. The browser does not send the session's cookie with a
-// request that another site began, so the page sends the browser on to the session.
+// answer handles the request with which an authorization server sends the browser back. The browser does not send the
+// session's cookie with this request, because another site began it. Therefore, answer shows a page whose form leads
+// the browser to the session.
 func (c *Console) answer(w http.ResponseWriter, r *http.Request) {
 	var back wayBack
 	cookie, err := r.Cookie(returnName)
 	if err != nil || !c.open(returnPurpose, cookie.Value, &back) || back.Until < time.Now().Unix() {
-		c.loginFailed(w, r, http.StatusForbidden, "No sign-in to a server was begun in this browser, or it has expired.")
+		c.loginFailed(w, r, http.StatusForbidden,
+			"This browser has not begun a sign-in to a server, or the sign-in has expired.")
 		return
 	}
 	if back.Session != "" {

@@ -27,7 +27,7 @@ import (
 // is the position at which the next page begins, or 0.
 type agentsPage struct {
 	Total  int
-	Search string // a part of the names of the agents that are shown
+	Search string // only agents whose names contain this text are shown
 	Many   bool
 	Counts []stateCount
 	Agents []listedAgent
@@ -148,7 +148,8 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", &p)
 }
 
-// groups returns the given tools by server, and every server of the agent. Servers with problems come first.
+// groups groups the given tools by server. The result contains every server of the agent, even without tools. Servers
+// with problems come first.
 func (a *Agent) groups(tools []Tool) (groups []toolGroup) {
 	of := func(alias string) *toolGroup {
 		i := slices.IndexFunc(groups, func(g toolGroup) bool { return g.Alias == alias })

@@ -46,7 +46,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	p.Tools = p.Tools[:min(len(p.Tools), maxChoices)]
-	// A name that is not in the list remains chosen, because the answer describes what is wrong with it.
+	// Keep an unknown tool in the list of choices, because the verdict explains what is wrong with its name.
 	if p.Tool != "" && !slices.Contains(p.Tools, p.Tool) {
 		p.Tools = append(p.Tools, p.Tool)
 	}

@@ -37,9 +37,9 @@ func sentence(e journal.Entry, names map[string]string, base string) record {
 	case e.Kind == "log_erased":
 		r.End = "Old records were erased."
 	case e.Kind == "log_handover":
-		r.End = "Another key replaced the journal's key."
+		r.End = "The journal's key was replaced."
 	case e.Kind != "":
-		r.End = "This record is " + e.Kind + "."
+		r.End = "This record is of the kind " + e.Kind + "."
 	case e.Stage == "approve" && e.Code == "" && e.Decision == journal.Allow:
 		r.Verb = "approved a call to"
 	case e.Stage == "approve" && e.Code == "":

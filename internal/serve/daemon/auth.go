@@ -121,7 +121,7 @@ func (d *Daemon) holder(ctx context.Context, text string) (*identity.Principal, 
 }
 
 // needsSignIn reports whether callers must present a token of the OpenID provider. For an agent that runs on another
-// server, "auth" describes that server.
+// server, "auth" in the manifest applies to that server and not to this daemon.
 func needsSignIn(a *agent.Agent) bool {
 	return a.Delivery.Auth == "oauth-device" && a.Server(agent.RemoteAlias) == nil
 }

@@ -57,7 +57,7 @@ type backend struct {
 var _ console.Backend = backend{}
 
 // consoleUser is the principal of requests that have a console session or a page ticket instead of an API key. This
-// principal is allowed to use every agent.
+// principal can use every agent.
 var consoleUser = &identity.Principal{Admin: true}
 
 func (b backend) Cards() []console.Card {
@@ -256,7 +256,7 @@ func (b backend) SignIns(name string, who *identity.Principal) (all []console.Si
 func (b backend) Connect(
 	r *http.Request, name, server string, who *identity.Principal, session string,
 ) (page string, err error) {
-	person := &identity.Principal{Name: who.Name, Admin: true} // as for every request of the console
+	person := &identity.Principal{Name: who.Name, Admin: true} // the console serves only administrators
 	begun, trouble := b.beginSignIn(r.Context(), person, session, name, server, b.base(r)+console.AnswerPath, nil)
 	if trouble != nil {
 		return "", trouble.refusal()
@@ -399,7 +399,7 @@ const maxLink = 3 << 10
 func (d *Daemon) makeLink(r *http.Request) (any, *problem) {
 	link := d.ConsoleLink(d.base(r), principalOf(r))
 	if len(link) > maxLink {
-		return nil, badRequest("your token has too many groups: a session of the console is kept in a cookie, which would be too large",
+		return nil, badRequest("your token has too many groups: the cookie of the console would be too large",
 			"use a key of an administrator, or open the console on the daemon's machine with: ambit console")
 	}
 	if link == "" {

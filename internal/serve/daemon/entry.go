@@ -37,12 +37,12 @@ type Running interface {
 	Denials() []toolserver.Denial
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
-	// SignInTarget returns what the sign-in of a principal to a remote server is stored under. The result is false if there
-	// is no such server.
+	// SignInTarget returns the key under which the sign-in of a principal to a remote server is stored. The second
+	// result is false if there is no such server.
 	SignInTarget(server, principal string) (signin.Target, bool)
 	// UI returns the agent's web pages and the name of the first page. If the agent has no web pages, pages is nil.
 	UI() (pages fs.FS, first string)
-	// Serve answers a request from an MCP client. The attributes are what the principal's verified credential says.
+	// Serve answers a request from an MCP client. The attributes come from the principal's verified credential.
 	Serve(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes)
 	Close()
 }

@@ -101,7 +101,7 @@ func (s ServerAccess) Lines(remote bool) []string {
 	return lines
 }
 
-// an ended context makes Ready return at once
+// placeText describes a path in the access of a server. The path "." stands for the folder in which the client starts.
 func placeText(path string) string {
 	if path == "." {
 		return "the folder your client starts in"
@@ -178,7 +178,8 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 }
 
 // AllLabels describes an agent that has all labels.
-const AllLabels = "this agent can read private data, reads untrusted content, and can send data out: the three together"
+const AllLabels = "this agent can read private data, reads untrusted content, and can send data out, so " +
+	"untrusted content could make it send private data out"
 
 // dataFlow describes the labels of an agent.
 func dataFlow(l agent.Labels) string {

@@ -333,7 +333,7 @@ func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 		}
 		if p.Kind == identity.ByKey && needsSignIn(e.agent()) {
 			return nil, failure(codeBadKey, "the agent "+name+" requires a sign-in, so an API key is not enough",
-				"sign in with the daemon's OpenID provider, which its owner configures under [oidc] in config.toml")
+				"sign in with the OpenID provider that the daemon's owner configured under [oidc] in config.toml")
 		}
 		if running, leave, ok := e.enter(); ok {
 			return &visit{e, running, leave}, nil

@@ -139,7 +139,7 @@ func FindDaemon(h home.Home) (*Client, error) {
 			VerifyConnection: func(s tls.ConnectionState) error {
 				got := Fingerprint(s.PeerCertificates[0].Raw)
 				if subtle.ConstantTimeCompare([]byte(got), []byte(c.Certificate)) != 1 {
-					return errors.New("the certificate is not the one that the daemon started with")
+					return errors.New("the certificate differs from the one with which the daemon started")
 				}
 				return nil
 			},

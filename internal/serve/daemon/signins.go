@@ -90,7 +90,7 @@ func (d *Daemon) completeSignIn(r *http.Request) (any, *problem) {
 	}
 	answer, err := url.ParseQuery(asked.Answer)
 	if err != nil || d.options.SignIns == nil {
-		return nil, badRequest("\"answer\" is not the query of the address that the browser returned to",
+		return nil, badRequest("\"answer\" must be the query of the address to which the browser was redirected",
 			`send {"answer": "code=…&state=…"}`)
 	}
 	p := principalOf(r)

@@ -39,8 +39,8 @@ func (d *Daemon) storeProblem() error {
 	return s.err
 }
 
-// within returns the card with the state that the agent has while its store has the given problem. An agent whose store
-// is unavailable is not ready.
+// within returns the card for an agent whose store has the given problem. If there is a problem, an agent cannot be
+// ready. If the problem is nil, the card stays the same.
 func (c Card) within(storeProblem error) Card {
 	if storeProblem != nil && c.State == Ready {
 		c.State, c.Error = Failed, storeDown

@@ -124,9 +124,11 @@ type Agent struct {
 // Gateway is the part of [gateway.Gateway] that the front uses.
 type Gateway interface {
 	Agent() *agent.Agent
-	// Listed returns the agent, and which of its tools are hidden from the caller of c. Nil means none.
+	// Listed returns the agent and reports for each of its tools whether it is hidden from the caller of c. If hidden
+	// is nil, no tool is hidden.
 	Listed(c *call.Call) (who *agent.Agent, hidden []bool)
-	// Offers reports whether the policy can allow a request for an item of a list, with any value of the argument open.
+	// Offers reports whether the policy can allow the request f for an item of a list. The argument that open names can
+	// have any value.
 	Offers(f *call.Forward, open string) bool
 	// PolicyVersion returns a value that changes when the answers of Offers may have changed.
 	PolicyVersion(c *call.Call) any
@@ -187,7 +189,7 @@ type request struct {
 	mcpwire.Message
 	meta       meta
 	principal  string
-	attributes *identity.Attributes // what the principal's verified credential says; nil if there is none
+	attributes *identity.Attributes // the attributes from the principal's verified credential; nil if there are none
 	modern     bool
 	peer       *peer           // nil if this replica has no state for the client
 	gone       <-chan struct{} // closed when the HTTP connection is closed; nil if the connection is not watched

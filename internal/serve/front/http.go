@@ -84,7 +84,8 @@ func (h *HTTP) Close() {
 	}
 }
 
-// Serve answers one HTTP request. The caller has already authenticated the principal, whose credential says the attributes.
+// Serve answers one HTTP request. The caller has already authenticated the principal. The attributes come from the
+// principal's credential.
 func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes) {
 	if why := h.foreignReason(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
@@ -125,12 +126,13 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string, a
 type streamKey struct{}
 
 // WithStreams returns a context for [HTTP.Serve]. Serve calls begin for a request that only listens for notifications.
-// The stream ends with the context that begin returns. Only the parsed message decides whether a request listens.
+// The stream ends with the context that begin returns. A callback is necessary, because Serve must parse the message to
+// find out whether the request listens.
 func WithStreams(ctx context.Context, begin func(context.Context) (context.Context, func())) context.Context {
 	return context.WithValue(ctx, streamKey{}, begin)
 }
 
-// BeginStream begins a stream, as the context of [WithStreams] requires.
+// BeginStream calls the function that was passed to [WithStreams].
 func BeginStream(ctx context.Context) (stream context.Context, end func()) {
 	if begin, ok := ctx.Value(streamKey{}).(func(context.Context) (context.Context, func())); ok {
 		return begin(ctx)

@@ -26,7 +26,8 @@ type peer struct {
 	// send sends a message to the client. It returns false if this is not possible, for example because no stream is open.
 	send func(message []byte) bool
 
-	// attributes is what the credential of the latest request says. A client can renew its token within a session.
+	// attributes contains the attributes from the credential of the latest request. A client can renew its token within
+	// a session.
 	attributes atomic.Pointer[identity.Attributes]
 
 	mu           sync.Mutex
@@ -141,7 +142,8 @@ func (p *peer) notify(method string, params jsontext.Value) {
 	p.mu.Unlock()
 	switch {
 	case modern && method != "notifications/message":
-		p.agent.Publish(method, params) // subscriptions already deliver this notification to the client
+		// A client of the newer protocol gets this notification through its subscription.
+		p.agent.Publish(method, params)
 	case !modern && p.accepts(method, params):
 		p.send(notification(method, withoutSubscription(params)))
 	}

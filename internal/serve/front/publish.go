@@ -87,8 +87,9 @@ func (s *subscriber) add(e event) {
 	}
 }
 
-// next waits for an event. It returns false when ctx is done. If the policy has changed, or the set of tools that are
-// hidden from the caller, the events say which lists the client must read again.
+// next waits for an event. It returns false when ctx is done. It also checks regularly whether the policy, or the set
+// of tools that are hidden from the caller, has changed. If so, next adds events for the lists that the client must
+// read again.
 func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 	for {
 		select {
@@ -117,8 +118,8 @@ func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 	}
 }
 
-// policyChanged reports whether the policy for the subscriber has changed since the last look at it. The lists of prompts
-// and resources may then have changed. They are the servers', so they are not compared.
+// policyChanged reports whether the policy for the subscriber has changed since the last check. If so, the policy may
+// hide other prompts and resources. The front does not compare these lists, because only the servers have them.
 func (a *Agent) policyChanged(s *subscriber) bool {
 	was := s.policy
 	s.policy = a.Gateway.PolicyVersion(s.caller())

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// maxRoutes limits the bytes of [routes]. If the limit is exceeded, the callers who have waited
-// longest are forgotten: their next request for an item reads the lists again.
+// maxRoutes limits the total size of [routes] in bytes. If the limit is exceeded, the tables that have not been used
+// for the longest time are deleted. The next request of such a caller reads the lists again.
 const maxRoutes = 64 << 20
 
-// routes remembers which server listed each resource, resource template and prompt. Each caller has their own table,
-// because a server may offer each caller different items, and because no caller's lists may fill the table of the
-// others. A new list replaces the caller's earlier list.
+// routes remembers which server listed each resource, resource template and prompt. Each caller has a separate table,
+// for two reasons: a server may offer different items to each caller, and the lists of one caller must not displace the
+// lists of another. A new list replaces the caller's earlier list.
 type routes struct {
 	mu    sync.Mutex
 	of    map[string]*table // by principal
@@ -28,7 +28,7 @@ type table struct {
 	used  int
 }
 
-// keep stores a list of a caller. Items of the agent itself have no alias.
+// keep stores a list of a caller. The alias is "" for items of the agent itself.
 func (r *routes) keep(principal, list string, to map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

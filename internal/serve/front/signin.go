@@ -13,13 +13,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// If a call fails because its caller must sign in to a remote server, the front asks the client to open the page for
-// this, if the client can (URL-mode elicitation). A client of revision 2025-11-25 gets the error signInRequired, and a
-// notification when the caller has signed in. A client of the newer protocol gets a question and repeats the call with
-// the answer. The repeated call waits for the sign-in.
+// If a call fails because its caller must sign in to a remote server, the front asks the client to open the sign-in
+// page. It asks only clients that support URL-mode elicitation. A client of revision 2025-11-25 gets the error
+// signInRequired, and a notification when the caller has signed in. A client of the newer protocol gets a question and
+// repeats the call with the answer. The repeated call waits for the sign-in.
 
 const (
-	// signInTime is how long a client is notified of a sign-in.
+	// signInTime is how long the front waits for a sign-in in order to notify the client.
 	signInTime = 10 * time.Minute
 	// signInWait is how long a repeated call waits for the sign-in. Many clients time out after about a minute.
 	signInWait = 50 * time.Second
@@ -35,7 +35,7 @@ type awaitedSignIn struct {
 
 type pendingSignIn struct {
 	awaitedSignIn
-	id    string // of the question
+	id    string // the id of the question
 	until time.Time
 }
 
@@ -76,8 +76,8 @@ func (a *Agent) askSignIn(
 	return result, nil, err == nil
 }
 
-// awaitSignIn waits until the caller has signed in, if the client has opened the page. If it has not, the client is not
-// asked again.
+// awaitSignIn waits until the caller has signed in. It does not wait if the client has not opened the page. In this
+// case, it sets r.round so that the client is not asked again.
 func (a *Agent) awaitSignIn(ctx context.Context, r *request, s *awaitedSignIn, responses jsontext.Value) {
 	if action, _ := text(lookup(responses, signInQuestion, "action")); action != "accept" || a.SignInPage == nil {
 		r.round = maxRounds
@@ -96,7 +96,7 @@ func (a *Agent) awaitSignIn(ctx context.Context, r *request, s *awaitedSignIn, r
 	}
 }
 
-// notifyOf remembers to notify the client of a sign-in, and returns the id of the question.
+// notifyOf records that the client must be notified when the sign-in is complete. It returns the id of the question.
 func (p *peer) notifyOf(s awaitedSignIn) (id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (p *peer) signedIn() (ids []string) {
 		}
 		if done || time.Now().After(pending.until) {
 			p.mu.Lock()
-			delete(p.signIns, server) // a question that was asked again in the meantime has the same id
+			delete(p.signIns, server) // if the client was asked again in the meantime, the id is the same
 			p.mu.Unlock()
 		}
 	}

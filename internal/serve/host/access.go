@@ -36,7 +36,8 @@ func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
 	return c
 }
 
-// Reference returns what a command calls an agent: its name if it is installed, otherwise the path of its manifest.
+// Reference returns the argument with which a command names an agent: the agent's name if it is installed, and
+// otherwise the path of its manifest.
 func Reference(h home.Home, file, name string) string {
 	path, err := filepath.Abs(file)
 	if rel, errRel := filepath.Rel(h.Agents(), path); file == "" || err == nil && errRel == nil && filepath.IsLocal(rel) {
@@ -60,7 +61,7 @@ func (a *Agent) access(s *agent.Server) agent.Access {
 		access = access.With(a.options.Extra(s))
 	}
 	if err := a.watchLock(access); err != nil {
-		a.options.Log(s.Alias, "warning: ambit does not notice if the server creates an ambit.lock: "+err.Error())
+		a.options.Log(s.Alias, "warning: ambit cannot detect whether the server creates an ambit.lock: "+err.Error())
 	}
 	return access
 }
@@ -72,7 +73,8 @@ type Rights struct {
 	Name  string
 	// Folder is the folder that contains the manifest.
 	Folder string
-	// Policy decides which tools of required servers count. It may be nil.
+	// Policy determines which tools of required servers the agent can call. Only these tools count for the access of
+	// the servers. Policy may be nil.
 	Policy gate.Policy
 }
 
@@ -121,9 +123,9 @@ func (r Rights) Implied(s *agent.Server) agent.Access {
 	return access.With(agent.Access{own})
 }
 
-// granted returns a copy of the agent with only those tools of a server that the policy can allow. The other tools do
-// not count for the access of the server, because a requirement grants nothing. An agent without requirements stays
-// unchanged.
+// granted returns a copy of the agent with only those tools of a server that the policy can allow. A requirement alone
+// grants nothing, so the other tools must not widen the access of the server. If the agent has no requirements, granted
+// returns the agent itself.
 func (r Rights) granted(s *agent.Server) *agent.Agent {
 	if len(r.Agent.Requirements) == 0 || r.Policy == nil {
 		return r.Agent

@@ -111,8 +111,8 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 }
 
 // SignIn returns a function that returns the sign-in for a remote server of an agent. The sign-in belongs to the person
-// who runs ambit. In a daemon whose callers sign in themselves, the requests contain no token instead. The agent runs
-// under the given name. If k is nil, SignIn returns nil.
+// who runs ambit. If each caller of a daemon signs in to the server separately, the function returns a sign-in without
+// a token. The agent runs under the given name. If k is nil, SignIn returns nil.
 func SignIn(
 	k *signin.Keeper, h home.Home, m *manifest.Manifest, name string,
 ) func(*agent.Server) toolserver.SignIn {
@@ -154,14 +154,14 @@ func (c callers) Missing(s *agent.Server, principal string) *call.Refusal {
 	return t.NotSignedIn()
 }
 
-// target returns what the sign-in of a principal to a remote server is stored under.
+// target returns the key under which the sign-in of a principal to a remote server is stored.
 func (a *Agent) target(s *agent.Server, principal string) signin.Target {
 	t := SignInTarget(a.options.Home, a.manifest, a.options.Credentials.Agent, s)
 	return a.options.SignIns.For(t, principal)
 }
 
-// SignInTarget returns what the sign-in of a principal to a remote server is stored under. The result is false if the
-// agent has no such server.
+// SignInTarget returns the key under which the sign-in of a principal to a remote server is stored. The second result
+// is false if the agent has no such server.
 func (a *Agent) SignInTarget(server, principal string) (signin.Target, bool) {
 	s := a.who().Server(server)
 	if s == nil || s.Transport != agent.StreamableHTTP || s.SendsAuthorization() || a.options.SignIns == nil {
@@ -179,7 +179,8 @@ func (a *Agent) signInPage(principal, server string) (page, id string) {
 	return a.options.SignIns.Page(t)
 }
 
-// listing is the gateway for lists of tools: it also hides the tools that a server does not offer to the caller.
+// listing is the gateway that lists tools for clients. It also hides the tools that a server does not offer to the
+// caller.
 type listing struct {
 	*gateway.Gateway
 	of *Agent
@@ -206,7 +207,7 @@ func (a *Agent) wakeFor(ctx context.Context, principal string) {
 	}
 }
 
-// SignInTarget returns what the sign-in for a remote server of an agent is stored under.
+// SignInTarget returns the key under which the sign-in for a remote server of an agent is stored.
 func SignInTarget(h home.Home, m *manifest.Manifest, name string, s *agent.Server) signin.Target {
 	t := signin.Target{
 		Agent: name, ID: m.Agent().ID, Manifest: m.Path, Server: s.Alias, Endpoint: s.Endpoint,

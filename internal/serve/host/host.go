@@ -308,7 +308,8 @@ func (a *Agent) start() {
 	}
 	stopped := a.trouble()
 	for _, p := range a.servers.Proofs() {
-		if !p.OK && !p.Lazy && (stopped == nil || stopped.Server != p.Alias) { // Ready reports the other failure
+		// Do not log the failure that stopped the agent, because Ready returns it.
+		if !p.OK && !p.Lazy && (stopped == nil || stopped.Server != p.Alias) {
 			a.options.Log(p.Alias, a.redact(p.Refusal).Error())
 		}
 	}

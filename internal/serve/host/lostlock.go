@@ -112,8 +112,9 @@ func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.A
 	return rememberLock(ctx, b, path, digest, true)
 }
 
-// rememberLock records a lock file as the one that was used last, whatever the clock says. Rows that something other than
-// ambit changed stay as they are, unless a person has just accepted the lock file.
+// rememberLock records that a lock file was used last, even if the clock was set back since the previous one was used.
+// If something other than ambit changed the rows, rememberLock returns errLockRows. But if a person has just accepted
+// the lock file, it replaces these rows.
 func rememberLock(ctx context.Context, b *store.Store, path, digest string, accepted bool) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		v, err := b.Authority.View(tx)
@@ -143,7 +144,7 @@ ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, m
 }
 
 // errLockRows means that the register of authority does not match the rows of an agent in the table locks_seen.
-var errLockRows = errors.New("something other than ambit changed which ambit.lock the agent used last")
+var errLockRows = errors.New("something other than ambit changed the record of the ambit.lock that the agent used last")
 
 // lockSeen looks up the lock files that an agent has used. The agent is identified by the path of its manifest. The
 // result seen is the given digest if the agent has used the lock file with this digest, and empty if not. The result
@@ -181,8 +182,8 @@ func lockRows(tx state.Tx, path string) (digests []string, last int64, err error
 	return digests, last, err
 }
 
-// changedLocks reports whether something other than ambit changed the rows of an agent. An agent without an entry in the
-// register was last started by a version of ambit that made none.
+// changedLocks reports whether something other than ambit changed the rows of an agent. It returns false if the
+// register has no entry for the agent. Earlier versions of ambit made no such entries.
 func changedLocks(v *authority.View, path string, digests []string) bool {
 	row := lockRow(path, digests)
 	return v.Knows(row.Kind, row.ID) && !v.Has(row)

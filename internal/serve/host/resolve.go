@@ -96,7 +96,7 @@ func (r *Resolved) Fetched(alias, digest string) {
 	r.agent.Store(registry.Agent(r.declared, r.found))
 }
 
-// Trust calls [registry.Resolver.Trust], which records that the server f was locked with the package p.
+// Trust records that the server f was locked with the package p. See [registry.Resolver.Trust].
 func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
 	return r.Resolver.Trust(f, p)
 }
@@ -152,7 +152,7 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 func unavailable(f *registry.Found, why error) *toolserver.Unavailable {
 	r := call.Refuse("act", call.ServerUnavailable, "server %s is unavailable: %v", f.Requirement.Server, why).Again()
 	r.Hint = "to see what the server needs, run: ambit catalog show " + f.Requirement.Server
-	if errors.Is(why, registry.ErrUnreachable) { // without a registry, that command would fail too
+	if errors.Is(why, registry.ErrUnreachable) { // without a registry, the command above would fail too
 		r.Hint = "check the network connection and the registry's address in config.toml; for a package that you trust, run: " +
 			"ambit catalog add " + f.Requirement.Server + " npm:NAME@VERSION"
 	}

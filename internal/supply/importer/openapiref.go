@@ -52,7 +52,7 @@ func (d *documents) read(ref, name string) (any, error) {
 			"the description refers to the file %s, %s", clean(name), why)
 	}
 	if len(d.files) == maxFiles {
-		return refuse("and consists of too many files")
+		return refuse("and has more parts than an import can read")
 	}
 	folder, err := os.OpenRoot(d.folder)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *documents) read(ref, name string) (any, error) {
 	defer folder.Close()
 	local := filepath.FromSlash(name)
 	if info, err := folder.Stat(local); err != nil || !info.Mode().IsRegular() {
-		return refuse("which is not in its folder")
+		return refuse("which is outside the folder of the description")
 	}
 	f, err := folder.Open(local)
 	if err != nil {

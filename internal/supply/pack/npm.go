@@ -156,7 +156,7 @@ func (f *fetch) npmInstalled(dir string) error {
 	}
 	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) ||
 		!IsExact(NPM, self.Version) {
-		return fail(Unsafe, f.ref.String(), "the package contains "+diag.Quote(self.Name+"@"+self.Version),
+		return fail(Unsafe, f.ref.String(), "the downloaded package is "+diag.Quote(self.Name+"@"+self.Version),
 			"do not use this package: the name in the registry differs from the name in the package", nil)
 	}
 	f.record.Kind, f.record.Name, f.record.Version = NPM, self.Name, self.Version

@@ -394,7 +394,7 @@ func TestConnectInTheConsole(t *testing.T) {
 	stranger := d.browse(t)
 	stranger.expected = "Failed to load resource"
 	stranger.do(chromedp.Navigate(d.url + "/login/answer?code=c&state=s"))
-	stranger.text("body", "No sign-in to a server was begun in this browser")
+	stranger.text("body", "This browser has not begun a sign-in to a server")
 }
 
 func notesManifest(address string) string {
