@@ -476,7 +476,7 @@ func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, chec
 		known(daemon.AllLabels)
 	}
 	if until.IsZero() {
-		known("the principal's agents have read no untrusted text that counts now")
+		known("the principal's agents have not read any untrusted text recently")
 		return nil
 	}
 	w.add("flow", "to compare the arguments with the text, use the policy page of the console",

@@ -14,7 +14,7 @@ import (
 const (
 	stageAct       = "act"
 	defaultTimeout = 30 * time.Second
-	// lateGrace is how long the gateway waits for an answer after the call has timed out.
+	// lateGrace is how long the gateway waits for an answer after it has refused the call with a timeout.
 	lateGrace = 60 * time.Second
 	// maxTimeout is the longest timeout that a manifest can set. It is small enough that sums of timeouts cannot
 	// overflow time.Duration.
@@ -24,11 +24,11 @@ const (
 )
 
 // act carries out the call within the tool's timeout. If the call has an intent (a row written before sending), the
-// call is not stopped at the timeout. Instead, the caller gets a refusal, and the gateway waits up to lateGrace for
-// the answer.
+// work is not stopped at the timeout. Instead, the caller gets a refusal, and the gateway waits up to lateGrace for the
+// answer.
 func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Binding == nil || g.options.Binding == nil {
-		r := call.Refuse(stageAct, call.UnknownTool, "%s is declared but not served", p.tool.Name)
+		r := call.Refuse(stageAct, call.UnknownTool, "the manifest declares %s, but no server or program carries it out", p.tool.Name)
 		r.Unsent = true
 		return r
 	}
@@ -51,7 +51,7 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		carryOut()
 		return p.finish(<-answers)
 	}
-	defer context.AfterFunc(ctx, stop)() // cancelling the call cancels the work
+	defer context.AfterFunc(ctx, stop)() // if the call is cancelled, cancel the work too
 	g.late.Go(carryOut)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -66,8 +66,8 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-// outcome converts the result and the error of a binding to an outcome. It removes secrets from the refusal, because
-// a refusal can quote a server.
+// outcome converts the results of a binding to an outcome. It removes secrets from the refusal, because a refusal can
+// quote a server.
 func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	if err == nil {
 		return call.Outcome{Result: result}
@@ -98,8 +98,8 @@ func (g *Gateway) timeout(p *inflight) time.Duration {
 	return timeout
 }
 
-// guarded returns a copy of the call for the binding. Messages that the server sends to the client during the copied
-// call pass the guardrails and count as text of the server.
+// guarded returns a copy of the call for the binding. In the copy, messages that the server sends to the client pass
+// the guardrails, and the flow memory records them as untrusted text.
 func (g *Gateway) guarded(ctx context.Context, p *inflight) *call.Call {
 	copied := *p.Call
 	notify, client := g.observeMessages(p)
@@ -107,8 +107,8 @@ func (g *Gateway) guarded(ctx context.Context, p *inflight) *call.Call {
 	return &copied
 }
 
-// listener forwards a server's notifications to the caller until the call times out. A call that timed out is refused,
-// and the caller must not receive notifications after the refusal.
+// listener forwards a server's notifications to the caller until the call times out. After that, the caller has a
+// refusal and must not receive notifications for the call.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

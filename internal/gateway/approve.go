@@ -38,13 +38,13 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return nil
 	}
 	if stopped = g.askPerson(ctx, p); stopped == nil && p.verdict != nil {
-		// The person has seen these arguments, so the same values need no second approval.
+		// The person has seen these arguments, so approve their values for later calls too.
 		g.session(p.Principal, p.Client, time.Now()).Approve(g.options.Flow.tool(p.tool), p.canonical)
 	}
 	return stopped
 }
 
-// needsApproval reports whether the manifest or the operator requires that a person approves every call of a tool.
+// needsApproval reports whether the manifest or the operator requires a person to approve every call of a tool.
 func (g *Gateway) needsApproval(t *agent.Tool) bool {
 	return t.Policy.HumanApproval || g.options.Operator.Approval.Asks(g.name, t)
 }
@@ -52,7 +52,7 @@ func (g *Gateway) needsApproval(t *agent.Tool) bool {
 // askPerson stores a question about the call and waits for the answer.
 func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	if len(p.More) > 0 {
-		// The inputResponses would reach the server, but the approver sees only the arguments.
+		// The server would receive the inputResponses, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
 			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}
@@ -83,8 +83,8 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 }
 
 // dropUnseenMeta removes the members of _meta that the protocol does not define for calls. The approver does not see
-// them, so the server must not get them. Such a call is not refused, because many clients add members to every call, such
-// as the id of a conversation.
+// these members, so the server must not get them. The call is not refused, because many clients add members to every
+// call, such as the id of a conversation.
 func (p *inflight) dropUnseenMeta() {
 	var kept [][]byte
 	dropped := false
@@ -93,7 +93,7 @@ func (p *inflight) dropUnseenMeta() {
 		switch {
 		case name == "progressToken" || name == protocol+"logLevel":
 			kept = append(kept, slices.Concat([]byte(strconv.Quote(name)+":"), value))
-		case !strings.HasPrefix(name, protocol): // with this prefix, ambit sends its own members
+		case !strings.HasPrefix(name, protocol): // ambit itself sends the members with this prefix
 			dropped = true
 		}
 	})
@@ -161,7 +161,7 @@ func (p *inflight) isGone() bool {
 	select {
 	case <-p.Gone:
 		return true
-	default: // also if Gone is nil
+	default: // if Gone is nil, this case is always taken
 		return false
 	}
 }

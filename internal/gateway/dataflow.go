@@ -22,22 +22,23 @@ import (
 
 const (
 	stageFlow = "flow"
-	// readSlack is added to the lifetime of each row in flow_reads, so that ambit need not write a row for every read.
+	// readSlack is added to the lifetime of each row in flow_reads, so that ambit need not update the row at every
+	// read.
 	readSlack = 10 * time.Minute
-	// maxFlowTools is the maximum number of tools whose properties are kept in memory.
+	// maxFlowTools is the maximum number of tools whose derived properties are kept in memory.
 	maxFlowTools = 4096
-	maxLabel     = 60 // the maximum length of the name of a page or file, in characters
-	maxFlowValue = 80 // the maximum length of a value in a message, in characters
+	maxLabel     = 60 // maximum length of the name of a page or file, in characters
+	maxFlowValue = 80 // maximum length of a value in a message, in characters
 )
 
-// Flow traces the values of calls back to the results that they come from (package flow). All gateways of a process share
-// one Flow, because text that one agent has read can steer the calls of another agent of the same principal.
+// Flow finds out where the values in the arguments of calls come from, with package flow. All gateways of a process
+// share one Flow, because text that one agent has read can steer other agents of the same principal.
 type Flow struct {
 	memories *flow.Memories
 
 	mu sync.Mutex
-	// until maps each principal to the end of the lifetime of its row in the table flow_reads. It contains only rows
-	// that this process wrote.
+	// until contains, for each principal, the end of the lifetime of the row that this process wrote to the table
+	// flow_reads.
 	until map[string]time.Time
 	tools map[*agent.Tool]*flow.Tool
 }
@@ -55,7 +56,7 @@ func (f *Flow) tool(t *agent.Tool) *flow.Tool {
 	made := f.tools[t]
 	if made == nil {
 		if len(f.tools) >= maxFlowTools {
-			clear(f.tools) // servers have announced their tools many times
+			clear(f.tools) // servers often announce new tools, so start again
 		}
 		made = flowTool(t)
 		f.tools[t] = made
@@ -63,7 +64,7 @@ func (f *Flow) tool(t *agent.Tool) *flow.Tool {
 	return made
 }
 
-// flowTool returns the properties of a tool that package flow needs.
+// flowTool returns the description of a tool for package flow.
 func flowTool(t *agent.Tool) *flow.Tool {
 	return flow.NewTool(flow.Spec{
 		Name: t.Name, Description: t.Description, Schema: t.InputSchema,
@@ -72,7 +73,8 @@ func flowTool(t *agent.Tool) *flow.Tool {
 	})
 }
 
-// session returns what the caller of a request has read and what its session trusts.
+// session returns the flow session for a request: the text that the principal's agents have read, and the values that
+// the client session trusts.
 func (g *Gateway) session(principal string, c *call.Client, now time.Time) *flow.Session {
 	key := g.name
 	if c != nil {
@@ -86,7 +88,7 @@ func (g *Gateway) traceable(t *agent.Tool) bool {
 	return g.options.Flow != nil && g.flowMode(t) != guard.FlowOff
 }
 
-// flowMode returns the mode for a doubtful call of a tool.
+// flowMode returns the operator's mode for calls to a tool. See guard.FlowRules.
 func (g *Gateway) flowMode(t *agent.Tool) string {
 	rules := g.options.Operator.Flow
 	for _, mode := range []string{rules.Tools[t.Name], rules.Agents[g.name], rules.Mode} {
@@ -97,8 +99,8 @@ func (g *Gateway) flowMode(t *agent.Tool) string {
 	return guard.FlowAsk
 }
 
-// trace compares the arguments of a call with what the principal's agents have read. The policy and the stage "approve"
-// use the verdict.
+// trace finds out whether arguments of the call come from text that the principal's agents have read. The policy and
+// the stage "approve" use the verdict.
 func trace(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !g.traceable(p.tool) {
 		return nil
@@ -141,8 +143,8 @@ func flowFacts(v *flow.Verdict) *call.Flow {
 	return f
 }
 
-// noteFlow adds the verdict to the journal record. The record contains a MAC of each value, never the value itself, and
-// the call in which the value was first seen.
+// noteFlow adds the findings of a verdict to the journal record. Each note names the call in which the value was first
+// seen. Instead of the value, a note contains a MAC of it.
 func (p *inflight) noteFlow(g *Gateway, v *flow.Verdict) {
 	p.notesMu.Lock()
 	defer p.notesMu.Unlock()
@@ -156,9 +158,9 @@ func (p *inflight) noteFlow(g *Gateway, v *flow.Verdict) {
 	}
 }
 
-// whyFlow explains what the origin of the arguments means for a call, as far as this process knows it: it has the text
-// that the principal's agents have read, but not the values that the session of a later call will trust. It returns nil
-// if the origin does not matter or is unknown.
+// whyFlow explains how the origin of the arguments would affect a call. It knows the text that the principal's agents
+// have read in this process, but not the values that the session of a later call will trust. It returns nil if the
+// origin does not matter or is unknown.
 func (g *Gateway) whyFlow(p *inflight) *call.Reason {
 	if !g.traceable(p.tool) || len(p.Arguments) == 0 {
 		return nil
@@ -173,7 +175,7 @@ func (g *Gateway) whyFlow(p *inflight) *call.Reason {
 	ask, stopped := g.doubts(p)
 	switch {
 	case !v.Untrusted && !v.Strict:
-		r.Detail = "the principal's agents have read no untrusted text that counts now"
+		r.Detail = "the principal's agents have not read any untrusted text recently"
 	case stopped != nil:
 		*r = stopped.Deny(stageFlow)
 	case ask:
@@ -190,7 +192,8 @@ func (g *Gateway) FlowMatters(t *agent.Tool) bool {
 	return g.flowMode(t) != guard.FlowOff && flowTool(t).Decides()
 }
 
-// ReadUntil returns until when text that was read counts for a principal. The time is zero if no text counts.
+// ReadUntil returns the time until which text that the principal's agents have read affects the principal's calls. It
+// is zero if no text does.
 func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.Time, err error) {
 	if g.store == nil {
 		return until, nil
@@ -198,8 +201,8 @@ func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.T
 	return g.lastRead(ctx, principal, "", time.Now())
 }
 
-// lastRead returns when the last row of a principal in the table flow_reads ends. It ignores the rows of one process.
-// The time is zero if no row counts now.
+// lastRead returns the latest end of the principal's rows in the table flow_reads. It ignores the rows of the process
+// except. It returns the zero time if all rows have ended.
 func (g *Gateway) lastRead(ctx context.Context, principal, except string, now time.Time) (until time.Time, err error) {
 	var last int64
 	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
@@ -212,8 +215,8 @@ func (g *Gateway) lastRead(ctx context.Context, principal, except string, now ti
 	return until, err
 }
 
-// doubts reports whether a person must approve the call because of the origin of its arguments. It returns a refusal if
-// the operator denies such calls.
+// doubts reports whether a person must approve the call because arguments come from untrusted text. It returns a
+// refusal if the operator denies such calls.
 func (g *Gateway) doubts(p *inflight) (ask bool, stopped *call.Refusal) {
 	if p.verdict == nil || len(p.verdict.Findings) == 0 {
 		return false, nil
@@ -227,7 +230,7 @@ func (g *Gateway) doubts(p *inflight) (ask bool, stopped *call.Refusal) {
 	return true, nil
 }
 
-// originLines describes where the doubtful arguments of a call come from.
+// originLines describes where the doubtful arguments come from, one line for each.
 func originLines(v *flow.Verdict) (lines []string) {
 	for _, f := range v.Findings {
 		line := "this call"
@@ -240,11 +243,11 @@ func originLines(v *flow.Verdict) (lines []string) {
 		}
 		switch f.Reason {
 		case flow.Unknown:
-			line += " has no known origin, and text that was read before is no longer known"
+			line += " has no known origin; it may come from text that ambit no longer remembers"
 		case flow.Named:
 			line += " is asked for in " + place
 		case flow.AcrossSources:
-			line += " was first seen in " + place + ", and would go to a destination from another result"
+			line += " was first seen in " + place + ", but the destination comes from another result"
 		case flow.AskedFor:
 			line += " also appears in " + place + ", and that text asks for this action"
 		default:
@@ -258,9 +261,9 @@ func originLines(v *flow.Verdict) (lines []string) {
 	return lines
 }
 
-// markRead records in the store that the principal reads text: before the first read, and again each time the row is
-// about to expire. Other processes do not have the text, and neither does this process after a restart. They must at
-// least know that the principal has read some.
+// markRead records in the store that the principal's agents read text. It writes a row before the first read, and again
+// when the row is about to expire. Other processes, and this process after a restart, do not have the text. From the
+// row they know at least that there was some.
 func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !g.traceable(p.tool) {
 		return nil
@@ -271,8 +274,8 @@ func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return nil
 }
 
-// markReader stores that the principal reads text. The text arrives within the given time, and counts against the
-// principal's calls from then on.
+// markReader records that the principal's agents read text, which arrives within the given time and from then on
+// affects the principal's calls.
 func (g *Gateway) markReader(ctx context.Context, principal string, within time.Duration) error {
 	f, now := g.options.Flow, time.Now()
 	needed := now.Add(within + f.memories.Window())
@@ -305,7 +308,7 @@ ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal,
 	return nil
 }
 
-// readElsewhere makes the memory of a principal strict if another process has read text for the principal.
+// readElsewhere makes the memory of a principal strict if the principal's agents have read text in another process.
 func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.Time) error {
 	until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), now)
 	if !until.IsZero() {
@@ -315,7 +318,7 @@ func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.
 	return err
 }
 
-// observe adds what the caller is about to read to the memory of its principal.
+// observe adds what the caller is about to receive to the memory of its principal.
 func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	if p.tool == nil || !g.traceable(p.tool) {
 		return
@@ -324,9 +327,9 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	s := g.session(p.Principal, p.Client, now)
 	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
 	if stopped != nil {
-		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message can quote the server
-			// A call to an agent that could not start is refused before markRead. The error can be ignored, because no call
-			// with an effect is made without the store.
+		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message may quote the server
+			// If the agent could not start, the call was refused before markRead. The error can be ignored: without the
+			// store, no call with an effect is made.
 			_ = g.markReader(context.Background(), p.Principal, 0)
 			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
 		}
@@ -338,9 +341,9 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	}
 }
 
-// observeMessages adds the messages that a server sends during a call to the memory of the principal, before the client
-// gets them.
-// The agent can read such a message and make another call while this call still runs.
+// observeMessages adds the messages that a server sends during a call to the memory of the principal before the client
+// gets them. This must not wait for the end of the call, because the agent can read a message and make another call
+// before that.
 func (g *Gateway) observeMessages(p *inflight) (notify func(string, jsontext.Value), client *call.Client) {
 	if !g.traceable(p.tool) {
 		return p.OnNotify, p.Client
@@ -353,8 +356,8 @@ func (g *Gateway) observeMessages(p *inflight) (notify func(string, jsontext.Val
 	return o.notify(p.OnNotify), o.client(p.Client)
 }
 
-// observeUnrequested is like observeMessages, but for messages that belong to no call. No earlier stage has recorded that
-// the principal reads text. If the store cannot record it, the client does not get the message.
+// observeUnrequested is like observeMessages, but for messages that belong to no call. For these, markRead has not run.
+// If the store cannot record that the principal's agents read text, the client does not get the message.
 func (g *Gateway) observeUnrequested(principal string, c *call.Client, src flow.Source) observer {
 	return func(params jsontext.Value) error {
 		if g.options.Flow == nil || principal == "" {
@@ -370,7 +373,7 @@ func (g *Gateway) observeUnrequested(principal string, c *call.Client, src flow.
 	}
 }
 
-// observer adds a server's message to the memory of a principal.
+// observer adds a server's message to the memory of a principal. After an error, the client must not get the message.
 type observer func(params jsontext.Value) error
 
 func (o observer) notify(next func(string, jsontext.Value)) func(string, jsontext.Value) {
@@ -397,7 +400,7 @@ func (o observer) client(c *call.Client) *call.Client {
 	return &observed
 }
 
-// observedAsker adds a server's requests to the client to the memory.
+// observedAsker adds the requests that a server sends to the client to the memory.
 type observedAsker struct {
 	observe observer
 	call.Asker
@@ -426,7 +429,8 @@ func (g *Gateway) observeForward(f *call.Forward, what string, answer jsontext.V
 	return nil
 }
 
-// labelOf returns the first short text among the arguments of a read. It names the file or page that was read.
+// labelOf returns the first string among the arguments of a read, shortened. It usually names the file or page that was
+// read.
 func labelOf(arguments jsontext.Value) (label string) {
 	rawjson.Members(arguments, func(_ string, value jsontext.Value) {
 		if text, ok := rawjson.Text(value); ok && label == "" && text != "" {

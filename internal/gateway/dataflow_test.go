@@ -356,7 +356,7 @@ func TestWhyNamesTheOrigin(t *testing.T) {
 		}
 		return ""
 	}
-	if got := why("me"); !strings.Contains(got, "no untrusted text that counts") {
+	if got := why("me"); !strings.Contains(got, "not read any untrusted text recently") {
 		t.Errorf("before anything was read: %q", got)
 	}
 	if until, err := g.ReadUntil(t.Context(), "me"); err != nil || !until.IsZero() {
@@ -368,7 +368,7 @@ func TestWhyNamesTheOrigin(t *testing.T) {
 	if got := why("me"); !strings.Contains(got, "a person must approve the call first") || !strings.Contains(got, "open_page") {
 		t.Errorf("after a page was read: %q", got)
 	}
-	if got := why("other"); !strings.Contains(got, "no untrusted text that counts") {
+	if got := why("other"); !strings.Contains(got, "not read any untrusted text recently") {
 		t.Errorf("for another principal: %q", got)
 	}
 	if until, err := g.ReadUntil(t.Context(), "me"); err != nil || until.IsZero() {

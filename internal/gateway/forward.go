@@ -46,8 +46,8 @@ func (e Exposed) Allows(method string) bool {
 }
 
 // Forward sends a request to a server and returns the server's answer. Manifests do not declare such requests, so
-// Forward returns a refusal unless the operator has exposed this kind of request. Forwarded requests pass the gate, like
-// calls to a tool whose name is the method, such as resources/read. They are recorded in the journal like calls.
+// Forward returns a refusal unless the operator has exposed this kind of request. The gate checks a request like a call
+// to a tool whose name is the method, such as resources/read. The journal records requests like calls.
 func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
@@ -57,7 +57,7 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	start := time.Now()
 	var found inflight
-	held := *f // a copy, because redaction changes the params in place
+	held := *f // copy the request, because redaction changes the params in place
 	answer, err := g.forward(ctx, &held, &found)
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.noted(), answer, err)
 }
@@ -142,7 +142,8 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight)
 	return answer, nil
 }
 
-// again returns a function that asks the gate about a request again, and records the answer in the journal.
+// again returns a function that the server connection calls before it repeats a request. The function asks the gate
+// again, and records the repetition in the journal.
 func (g *Gateway) again(ctx context.Context, f *call.Forward) func(context.Context) error {
 	caller := context.WithoutCancel(ctx)
 	return func(ctx context.Context) error {
@@ -159,12 +160,13 @@ func (g *Gateway) again(ctx context.Context, f *call.Forward) func(context.Conte
 		if stopped != nil {
 			err = stopped
 		}
-		_, err = g.recorded(start, &repeated, f.Server+":"+f.Method, "repeated, because the server may have lost it", nil, err)
+		_, err = g.recorded(start, &repeated, f.Server+":"+f.Method, "repeated, because the server may have lost the first request", nil, err)
 		return err
 	}
 }
 
-// permit asks the gate about a request, which rules see as a call to a tool with the given binding.
+// permit asks the gate whether the caller may make a request. For the rules, the request is a call to a tool with the
+// given binding.
 func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) *call.Refusal {
 	// These checks ensure that the server and the gateway parse the params in the same way.
 	if len(f.Params) > 0 {
@@ -172,7 +174,7 @@ func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) 
 			return stopped
 		}
 	}
-	// Unsubscribing needs no permission, because it only ends a subscription that a rule permitted before.
+	// Unsubscribing needs no permission, because it only ends a subscription that was permitted before.
 	if f.Method == "resources/unsubscribe" {
 		return nil
 	}
@@ -183,9 +185,9 @@ func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) 
 	return g.permitItem(f)
 }
 
-// permitItem refuses requests about a resource or a prompt that the policy denies to the caller whatever the other
-// arguments are. Completions contain values from it, and updates say when it changes. A rule usually names only the
-// requests that read it.
+// permitItem refuses completions and subscriptions for a resource or prompt that the caller can never read. A policy
+// rule usually names only the request that reads the item, such as resources/read. But completions contain values from
+// the item, and updates show when the item changes.
 func (g *Gateway) permitItem(f *call.Forward) *call.Refusal {
 	item, open := *f, ""
 	switch f.Method {
@@ -224,7 +226,7 @@ func (g *Gateway) permitItem(f *call.Forward) *call.Refusal {
 		"the policy denies %s for this prompt or resource, and therefore %s too", item.Method, f.Method)
 }
 
-// asRulesSee returns a request as a call to a tool.
+// asRulesSee converts a request to a tool and a call, which the policy rules can check.
 func asRulesSee(f *call.Forward, b agent.Binding) (*agent.Tool, *call.Call) {
 	c := &call.Call{Tool: f.Method, Principal: f.Principal, Attributes: f.Attributes, Arguments: ruleArguments(f)}
 	if f.Skill != nil {
@@ -233,17 +235,17 @@ func asRulesSee(f *call.Forward, b agent.Binding) (*agent.Tool, *call.Call) {
 	return &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: b}, c
 }
 
-// skillName is the skill of a request that is not a tool call. A skill lists only tools, so it allows the request, but
-// policy rules see it.
+// skillName is the skill of a request that is not a tool call. A skill lists only tools, so it cannot forbid such a
+// request, but policy rules can refer to the skill.
 type skillName struct{ call.Allowlist }
 
 func (skillName) Allows(string) bool { return true }
 
 var _ call.Forwarder = (*Gateway)(nil)
 
-// Prompt returns the agent's own prompt with the given name. The request passes the gate, as a call to a tool of the
-// agent itself, and counts toward the quota. Prompt calls get to fetch the prompt, removes secrets from the prompt and
-// records the read in the journal.
+// Prompt returns the agent's own prompt with the given name. The gate checks the request like a call to a tool of the
+// agent itself, and the request counts toward the quota. Prompt calls get to fetch the prompt, removes secrets from the
+// prompt and records the read in the journal.
 func (g *Gateway) Prompt(
 	ctx context.Context, f *call.Forward, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
 ) (jsontext.Value, error) {
@@ -272,16 +274,16 @@ func (g *Gateway) prompt(
 	}
 	answer, stopped := g.guards.scan(ctx, answer, note)
 	if stopped != nil {
-		stopped.Effect = call.NoEffect // reading a prompt changes nothing
+		stopped.Effect = call.NoEffect // reading a prompt has no effect
 		return nil, stopped
 	}
 	return answer, nil
 }
 
-// ruleArguments returns the params of a request as rules see them. A URI such as fs://etc/passwd can name a file, but
-// only its server knows which file. Rules about paths therefore also see the path of the URI, with and without the
-// authority, and the values of its query. File and web URLs need no such copy, because the rules parse these URLs
-// themselves.
+// ruleArguments returns the params of a request for the policy rules. A URI such as fs://etc/passwd can name a file,
+// but only its server knows which file. Therefore ruleArguments adds a member "resource" with the path of the URI, with
+// and without the authority, and the values of its query, so that rules about paths apply. File and web URLs need no
+// such member, because the rules parse these URLs themselves.
 func ruleArguments(f *call.Forward) jsontext.Value {
 	var params map[string]jsontext.Value
 	var uri string
@@ -302,11 +304,11 @@ func ruleArguments(f *call.Forward) jsontext.Value {
 	}
 	values, err := url.ParseQuery(strings.ReplaceAll(query, ";", "&"))
 	if err != nil {
-		paths = append(paths, query) // a relative path, which rules over paths refuse
+		paths = append(paths, query) // looks like a relative path, which rules about paths refuse
 	}
 	resource, err := json.Marshal(map[string]any{"path": paths, "query": values, "fragment": fragment})
 	if err != nil {
-		return f.Params // a URI that is not UTF-8 was refused before
+		return f.Params // cannot happen: earlier checks refuse a URI that is not UTF-8
 	}
 	params["resource"] = resource
 	arguments, err := json.Marshal(params)

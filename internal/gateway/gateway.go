@@ -34,8 +34,8 @@ type Options struct {
 	Name string
 	// Binding carries out the calls that the gateway allows.
 	Binding call.Binding
-	// If Closed is not nil, the gateway makes no calls and answers them with this refusal. It still checks and records the
-	// calls. A call that repeats an answered call still gets the earlier answer.
+	// If Closed is not nil, the gateway answers every call with this refusal, but still checks and records the calls. A
+	// call that repeats an answered call still gets the earlier answer.
 	Closed *call.Refusal
 	// Store contains the journal. If Store is nil, the gateway can only explain its decisions. It refuses every call and
 	// gives StoreErr as the reason.
@@ -46,18 +46,18 @@ type Options struct {
 	Learned func(ctx context.Context) (*agent.Agent, *call.Refusal)
 	// Rules are the rules that the gate checks in addition to the manifest.
 	Rules gate.Rules
-	// Expose lists the kinds of requests that the gateway forwards to servers. No manifest declares these requests.
+	// Expose lists the kinds of requests that the gateway forwards to servers although no manifest declares them.
 	Expose Exposed
 	// Operator contains the guardrails that the operator sets for every agent.
 	Operator guard.Operator
-	// Known returns the credentials that must not appear in any result. Every scan calls Known again.
+	// Known returns the credentials that must not appear in any result. The gateway calls Known before each scan.
 	Known func() ([]guard.Known, error)
 	// Participants add their own rows to the two transactions of every call.
 	Participants []Participant
 	// Quotas limits each principal's total number of calls to all agents. Nil means no limit.
 	Quotas    *limit.Quotas
 	Approvals Approvals
-	// Flow traces where arguments come from. If Flow is nil, arguments are not traced.
+	// Flow finds out where arguments come from. If Flow is nil, the gateway does not check this.
 	Flow *Flow
 	// OnAsk is called when a call begins to wait for a person's approval.
 	OnAsk func(message string)
@@ -90,7 +90,7 @@ type Gateway struct {
 	options Options
 	guards  *guards
 
-	late      sync.WaitGroup // goroutines that can outlive their call
+	late      sync.WaitGroup // goroutines that can continue after their call has returned
 	closing   chan struct{}
 	closed    sync.Once
 	lateGrace time.Duration
@@ -150,11 +150,11 @@ type inflight struct {
 	forwarded []byte
 	// checked is set when the arguments have passed the guardrails.
 	checked bool
-	// notes describe the guardrails' findings for the journal. Servers can send notifications at any time, so notesMu
-	// protects notes.
+	// notes contains the guardrails' findings for the journal. notesMu protects notes, because servers can send
+	// notifications at any time.
 	notes   []string
 	notesMu sync.Mutex
-	// taken is the time at which the call was counted toward its limits. It is zero until then.
+	// taken is the time at which the call was counted toward the limits. It is zero before that.
 	taken time.Time
 	// intended is set when the call's intent, a row written before sending, is in the store.
 	intended bool
@@ -163,15 +163,15 @@ type inflight struct {
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
 	// approval.
 	approval string
-	// verdict says where the arguments come from. It is nil if the call is not traced.
+	// verdict lists the arguments that come from untrusted text. It is nil if the call is not traced.
 	verdict *flow.Verdict
-	// question is the question about this call. The approval must belong to the same call.
+	// question is what a person is asked about this call. An approval for a different question does not apply.
 	question *approval.Question
 	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
 	replayed string
 	result   call.Result
-	// late receives an answer that arrives after the timeout. wasUnknown is set when such an answer replaces an unknown
-	// outcome.
+	// late delivers the answer if the call timed out. wasUnknown is set when such an answer replaces an outcome that
+	// was recorded as unknown.
 	late       <-chan call.Outcome
 	wasUnknown bool
 }
@@ -201,13 +201,13 @@ var stages = []stage{
 	{guard.StageOut, guardOut},
 }
 
-// refuseClosed refuses the call if the call's field Refused is set or Options.Closed is set.
+// refuseClosed refuses the call if the call has a refusal in its field Refused, or if Options.Closed is set.
 func refuseClosed(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	why := cmp.Or(p.Refused, g.options.Closed)
 	if why == nil {
 		return nil
 	}
-	own := *why // a copy, because other calls share the refusal
+	own := *why // copy the refusal, because other calls share it
 	return g.guards.redact(&own)
 }
 

@@ -26,12 +26,12 @@ type guards struct {
 	known   func() ([]guard.Known, error)
 	inject  *guard.Injections
 	broken  error // if set, the guardrails cannot be used and every call is refused
-	// personal returns an input check that looks only for personal data.
+	// personal returns an Input that looks only for personal data.
 	personal func() (*guard.Input, error)
 
 	mu     sync.Mutex
 	sought []guard.Known // the credentials that output looks for
-	output *guard.Output // nil before the first scan
+	output *guard.Output // finds the credentials in sought; nil before the first scan
 }
 
 type shapes struct{ in, out guard.Schema }
@@ -68,7 +68,7 @@ func guardIn(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			return stopped
 		}
 	}
-	// Check the metadata and the additional params too, because the server also receives them.
+	// Check the metadata and the additional params too, because they also go to the server.
 	redacted := false
 	for _, part := range []*jsontext.Value{&p.Meta, &p.More, &p.Arguments} {
 		var stopped *call.Refusal
@@ -136,11 +136,11 @@ func (w *guards) request(ctx context.Context, f *call.Forward, note func([]guard
 	return stopped
 }
 
-// guardOut redacts the secrets in a result and looks for injections. It returns a refusal if the result is ambiguous,
-// must be withheld, or does not match the schemas that apply to it.
+// guardOut redacts the secrets in a result and looks for injections. It returns a refusal if the result has duplicate
+// keys, must be withheld, or does not match the schemas that apply to it.
 func guardOut(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.intended {
-		ctx = context.WithoutCancel(ctx) // the call had an effect, so its answer is kept even if the caller has left
+		ctx = context.WithoutCancel(ctx) // the call had an effect, so keep its answer even if the call was cancelled
 	}
 	raw, stopped := g.guards.answer(ctx, p.result.Raw, inResult, p.note)
 	if stopped == nil && p.result.Failure != nil {
@@ -155,20 +155,20 @@ func guardOut(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if stopped != nil {
 		stopped.Effect = call.EffectDone
 		if !p.intended {
-			stopped.Effect = call.NoEffect // no intent was stored, so the call only reads data
+			stopped.Effect = call.NoEffect // a call without an intent only reads data
 		}
 	}
 	return stopped
 }
 
-// The members of a message to which a mark about an injection is added.
+// A mark about an injection is added to this member of a message.
 const (
 	inResult = "_meta"
 	inError  = "data"
 )
 
-// answer redacts the secrets in a server's answer, and marks, redacts or refuses an answer that contains an injection. It
-// refuses an answer with duplicate keys, because parsers differ in which value of such a key they use.
+// answer redacts the secrets in a server's answer. It marks, redacts or refuses an answer that contains an injection.
+// It refuses an answer with duplicate keys, because parsers do not agree on which value of a duplicate key to use.
 func (w *guards) answer(
 	ctx context.Context, raw jsontext.Value, holder string, note func([]guard.Finding),
 ) (jsontext.Value, *call.Refusal) {
@@ -185,7 +185,7 @@ func (w *guards) answer(
 	if stopped != nil || len(found) == 0 || w.rules.OnInjection != agent.InjectionRedact {
 		return clean, stopped
 	}
-	return w.scan(ctx, clean, note) // a marker can complete a text so that it looks like a secret
+	return w.scan(ctx, clean, note) // with the marker, the text can look like a secret
 }
 
 // redact removes secrets from a refusal, because a refusal can quote a server. If results with injections are redacted or
@@ -200,7 +200,7 @@ func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if message == r.Message && hint == r.Hint {
 		return r
 	}
-	clean := *r // a copy, because other calls can share the refusal
+	clean := *r // copy the refusal, because other calls can share it
 	clean.Message, clean.Hint = message, hint
 	return &clean
 }
@@ -236,7 +236,7 @@ const (
 	withheld  = "the error is withheld, because it may contain a secret"
 )
 
-// hintOf returns the hint of an error about known secrets. An error without a hint of its own is about the vault.
+// hintOf returns the hint for an error of Options.Known. If the error has no hint of its own, it comes from the vault.
 func hintOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -247,8 +247,8 @@ func hintOf(err error) string {
 	return vaultHint
 }
 
-// scan redacts the secrets in an answer and, if the guardrails say so, the personal data. It can also return a refusal
-// for the whole answer.
+// scan redacts the secrets in an answer and, depending on the guardrails, the personal data. It returns a refusal if
+// the whole answer must be withheld.
 func (w *guards) scan(
 	ctx context.Context, raw jsontext.Value, note func([]guard.Finding),
 ) (jsontext.Value, *call.Refusal) {
@@ -292,7 +292,7 @@ func (w *guards) guardNotify(
 	}
 }
 
-// client returns a copy of c. The copy checks all messages that servers send to it.
+// client returns a copy of c that applies the guardrails to all messages from servers.
 func (w *guards) client(ctx context.Context, c *call.Client, note func(string, []guard.Finding)) *call.Client {
 	if c == nil {
 		return nil
@@ -305,7 +305,7 @@ func (w *guards) client(ctx context.Context, c *call.Client, note func(string, [
 	return &guarded
 }
 
-// guardedAsker checks a server's requests to the client.
+// guardedAsker applies the guardrails to a server's requests to the client.
 type guardedAsker struct {
 	guards *guards
 	note   func(message string, found []guard.Finding)
@@ -321,12 +321,12 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard returns a copy of c for a server connection that belongs to this client alone. On such a connection, a server can
-// send notifications and requests that belong to no call. The copy checks them, and they count as text that the client's
-// principal has read.
+// Guard returns a copy of c for a server connection that belongs to this client alone. On such a connection, a server
+// can send notifications and requests that belong to no call. The copy applies the guardrails to them and adds them to
+// the flow memory of the client's principal.
 func (g *Gateway) Guard(c *call.Client) *call.Client {
 	if c != nil {
-		c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)
+		c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message from a server"}).client(c)
 	}
 	return g.guards.client(context.Background(), c, discardIn)
 }
@@ -409,8 +409,8 @@ const maxNotes = 20
 // itself.
 func (p *inflight) note(found []guard.Finding) { p.noteIn("", found) }
 
-// noteIn is note for a message other than the result, such as a notification. The name of the message is part of the
-// note.
+// noteIn is like note, but for a message other than the result, such as a notification. Each note includes the name of
+// the message.
 func (p *inflight) noteIn(message string, found []guard.Finding) {
 	p.notesMu.Lock()
 	defer p.notesMu.Unlock()
@@ -433,6 +433,6 @@ func (p *inflight) noted() string {
 	return strings.Join(p.notes, "; ")
 }
 
-// discard and discardIn ignore findings that do not belong in a call's journal record.
+// discard and discardIn drop findings that belong to no call.
 func discard([]guard.Finding)           {}
 func discardIn(string, []guard.Finding) {}

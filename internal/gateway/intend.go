@@ -63,14 +63,14 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
 	if p.forwarded != nil {
-		// Check the redacted arguments once before the transaction. Reading them can take a long time, and must not
-		// delay other writers.
+		// Check the gate with the redacted arguments before the transaction starts. Parsing them can take a long time
+		// and must not delay other writers.
 		if stopped := gateStage(g, ctx, p); stopped != nil {
 			return stopped
 		}
 	}
 	for {
-		// The limits use the time of sending, because the approval may have taken a long time.
+		// The call counts toward the limits from now on. It may have waited a long time for its approval.
 		p.taken = time.Now()
 		var stopped *call.Refusal
 		var e *earlierCall
@@ -135,7 +135,7 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	}
 	e, err := g.findEarlier(tx, p)
 	if err == nil && e == nil {
-		e = &earlierCall{} // the earlier call was deleted a moment ago
+		e = &earlierCall{} // the earlier call was deleted between the two statements
 	}
 	return e, err
 }
@@ -159,9 +159,9 @@ func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
 	return err
 }
 
-// quota counts the call toward the principal's quota, which applies to all agents together. It runs after the
-// approval, so that a call that is never approved does not count. Each round of a continued call counts, because each
-// round is a request to the server. A call that was counted stays counted, even if it fails.
+// quota counts the call toward the principal's quota, which covers calls to all agents. It runs after the approval, so
+// that a call that is never approved does not count. Each round of a continued call counts, because each round is a
+// request to the server. A call still counts if it fails later.
 func quota(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if g.options.Quotas == nil {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Listed returns the agent, and reports for each of its tools whether the policy denies every call to it by the caller
-// of c. Such a tool is not listed for this caller. A nil slice means that no tool is hidden.
+// Listed returns the agent and, for each of its tools, whether to hide the tool from the caller of c. A tool is hidden
+// if the policy denies every call to it by this caller. A nil slice means that no tool is hidden.
 func (g *Gateway) Listed(c *call.Call) (*agent.Agent, []bool) {
 	a := g.Agent()
 	if g.options.Rules.Policy == nil {
@@ -15,8 +15,9 @@ func (g *Gateway) Listed(c *call.Call) (*agent.Agent, []bool) {
 	return a, g.options.Rules.Policy.Hidden(a, g.name, c)
 }
 
-// Offers reports whether the policy can allow a request for an item of a list, such as a resource or a prompt. If open is
-// set, it names an argument whose value is unknown. A request without a server is for an item of the agent itself.
+// Offers reports whether the policy can allow a request for an item of a list, such as a resource or a prompt. If open
+// is not empty, it is the name of an argument whose value is unknown. If the request has no server, the item belongs to
+// the agent itself.
 func (g *Gateway) Offers(f *call.Forward, open string) bool {
 	if g.options.Rules.Policy == nil {
 		return true
@@ -44,7 +45,7 @@ func (g *Gateway) hides(t *agent.Tool, c *call.Call) *call.Reason {
 		if hides && &a.Tools[i] == t {
 			return &call.Reason{
 				Stage: stageResolve, Code: call.PolicyDenied,
-				Detail: "tools/list does not show the tool to this caller, because the policy denies it whatever its arguments are",
+				Detail: "tools/list hides the tool from this caller, because the policy denies the call with any arguments",
 			}
 		}
 	}

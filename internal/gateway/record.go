@@ -59,7 +59,7 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	return g.store.DB.Write(ctx, func(tx state.Tx) error {
 		if p.wasUnknown {
 			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
-				return errors.Join(err, errStopped) // a person has already settled the call, so its row is gone
+				return errors.Join(err, errStopped) // a person has settled the call, so the row is gone
 			}
 		}
 		if p.intended {
@@ -158,7 +158,7 @@ func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.Decision = DecisionOf(p.result.IsError, stopped)
 	if stopped != nil {
 		r.Code, r.Stage = string(stopped.Code), stopped.Stage
-		// The notes say why the gateway doubted the call. The refusal does not always repeat this.
+		// The notes explain why the gateway doubted the call, and the refusal does not always repeat that.
 		r.Effect, r.Detail = string(stopped.Effect), strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")
 		return
 	}
@@ -183,11 +183,11 @@ func DecisionOf(toolError bool, stopped *call.Refusal) journal.Decision {
 	return journal.Deny
 }
 
-// failures contains the codes of refusals that report a failure of the called tool, not a decision of the gateway.
+// failures contains the codes of refusals that mean that the called tool failed, not that the gateway denied the call.
 var failures = map[call.Code]bool{call.ProgramFailed: true, call.TimedOut: true}
 
-// observed extends a journal record with what the tool's server did. The server chooses the names of hosts and
-// programs. These names may contain secrets, which observed redacts.
+// observed adds what ambit observed the tool's server do to a journal record. It redacts the names of hosts and
+// programs, because the server chooses these names and can put secrets into them.
 func observed(r *journal.Record, o *call.Observed) {
 	clean := func(s string) string { return string(guard.Redact([]byte(clip(s)))) }
 	for _, host := range o.Contacted {
@@ -210,7 +210,8 @@ WHERE agent = $3 AND principal = $4 AND idem = $5 AND call = $6`
 	dropClaim = `DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND call = $4`
 )
 
-// settleRow deletes the call's row, or marks its outcome as unknown. It also updates the reserved idempotency key.
+// settleRow deletes the call's row, or marks the outcome in it as unknown. It also updates the row of the call's
+// idempotency key.
 func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (err error) {
 	switch {
 	case stopped == nil:
@@ -228,7 +229,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.EffectDone:
-		// The tool carried out the call, but the gateway withheld the answer.
+		// The tool carried out the call, but the gateway withheld the answer, so the key stays reserved.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
 			_, err = tx.Exec(keepAnswer, nil, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
@@ -243,14 +244,14 @@ func (g *Gateway) hearLate(p *inflight) {
 	o := <-p.late
 	stopped := p.afterResend(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
-		return // the outcome stays unknown
+		return // the late answer does not settle the outcome either
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)
 	if stopped == nil {
 		stopped = guardOut(g, context.Background(), p)
 	}
-	// If recording fails, the outcome stays unknown until a person settles the call.
+	// If record fails, the outcome stays unknown until a person settles the call.
 	_ = g.record(p, stopped)
 }
 

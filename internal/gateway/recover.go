@@ -15,27 +15,27 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// orphan is a row in the table calls: a call without a recorded outcome. The process that made the call may be dead.
+// orphan is a call without a recorded outcome, read from the table calls. The process that made the call may be dead.
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
 	resendable                                             int64 // 1 if the sealed arguments are stored
 	record, mac                                            []byte
 }
 
-// content returns everything in the row that the caller or the gateway chose.
+// content returns all values in the row that the caller or the gateway chose, as one string.
 func (o *orphan) content() string {
 	return fmt.Sprintf("%q", []string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
-// purpose returns the string that binds the sealed arguments to the rest of the row. If the row is changed, the
-// arguments cannot be opened, and the call is not sent again.
+// purpose returns the string to which the encryption of the arguments is bound. If any value in the row is changed, the
+// arguments cannot be decrypted, and the call is not sent again.
 func (o *orphan) purpose() string { return "arguments of call " + o.content() }
 
 // macPurpose is the purpose of the MAC with which the gateway proves that it wrote the row.
 const macPurpose = "unfinished call"
 
 // These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
-// true. It lets the database use the index of open calls.
+// true, but lets the database use the index of open calls.
 const (
 	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
 	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
@@ -57,8 +57,8 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 }
 
 // Recover takes over the unfinished calls of dead processes. A call of an idempotent tool can be sent again, but only
-// by a gateway with the same agent and manifest. Other gateways leave such a call alone. Recover marks a call's outcome
-// as unknown if no gateway can send the call again.
+// by a gateway with the same agent and manifest, so other gateways leave such a call alone. If a call cannot be sent
+// again, Recover marks its outcome as unknown.
 func (g *Gateway) Recover(ctx context.Context) error {
 	var owners []string
 	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
@@ -74,7 +74,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 		})
 	})
 	if errors.Is(err, journal.ErrHandedOver) {
-		return nil // a process that uses the new root key will recover the calls
+		return nil // the root key has changed; a process that uses the new key will recover the calls
 	}
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
 	case o.agent == g.name && o.digest == g.agent.Digest:
 		return g.resend(ctx, o)
 	}
-	return nil // the call waits until its own agent is served
+	return nil // leave the call for a gateway that serves its agent
 }
 
 const (
@@ -141,13 +141,14 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	return err
 }
 
-// draft returns the journal record that was stored before the call was sent. The journal signs every record, so it must
-// not repeat a row that something other than ambit wrote: such a row gives the record only its id and a warning.
+// draft returns the journal record that was stored in the row before the call was sent. The journal signs every record,
+// so draft must not return values that something other than ambit wrote to the row. For such a row, it returns a record
+// with only the id of the call and a warning.
 func (o *orphan) draft(b *store.Store) journal.Record {
 	var r journal.Record
 	if !b.Keys.SameMAC(macPurpose, []byte(o.content()), o.mac) || json.Unmarshal(o.record, &r) != nil {
-		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or changed this call in the store, "+
-			"as a call of %s to %s of %s", diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
+		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or changed the row of this call in the store; "+
+			"the row describes a call of %s to %s of %s", diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
 	}
 	r.Time = time.Now()
 	return r
@@ -164,7 +165,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.store.Keys.OpenKept(o.purpose(), sealed)
-	if err != nil || len(g.options.Participants) > 0 { // the queue of intents itself retries its calls
+	if err != nil || len(g.options.Participants) > 0 { // the queue of intents repeats its calls itself
 		return giveUp(ctx, g.store, o)
 	}
 	draft := o.draft(g.store)
@@ -190,7 +191,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil || taken == 0 {
 		return err
 	}
-	// The caller is gone. Only the journal receives the outcome.
+	// No caller waits for the answer. Only the journal receives the outcome.
 	outcome := p.afterResend(act(g, ctx, p))
 	if outcome == nil {
 		outcome = guardOut(g, ctx, p)
@@ -215,7 +216,7 @@ func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 // ErrNotUnknown means that the call is not in the list of calls with an unknown outcome.
 var ErrNotUnknown = errors.New("the call is not in the list of calls with an unknown outcome")
 
-// Settle records what a person found out about a call with an unknown outcome: whether or not the call was carried out.
+// Settle records whether a call with an unknown outcome was carried out, as a person found out.
 func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)

@@ -29,7 +29,7 @@ func (p *inflight) needsIntent() bool {
 		policy.Rate != nil || policy.Spend != nil || policy.HumanApproval || p.approval != ""
 }
 
-// keyMAC returns a MAC of the call's tool and arguments.
+// keyMAC returns a MAC of the call's tool and arguments, to compare calls with the same idempotency key.
 func (g *Gateway) keyMAC(p *inflight) []byte {
 	mac := g.store.Keys.MAC(keyPurpose(p), p.canonical)
 	return mac[:]
@@ -65,8 +65,8 @@ func (g *Gateway) findEarlier(tx state.Tx, p *inflight) (*earlierCall, error) {
 	return found, err
 }
 
-// remember looks for an earlier call with the same idempotency key and reuses its answer. If the earlier call is still
-// running, remember waits for it.
+// remember looks for an earlier call with the same idempotency key and returns that call's answer to the caller. If the
+// earlier call is still running, remember waits for it.
 func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.IdempotencyKey == "" {
 		return nil
@@ -76,7 +76,7 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return call.Refuse(stageRemember, call.InputInvalid,
 			"an idempotency key must be at most %d bytes long and contain only printable characters", maxKey)
 	}
-	// Wait for the earlier call at most as long as this call's timeout.
+	// Wait for the earlier call no longer than this call's own timeout.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
 	defer cancel()
 	for {
@@ -100,8 +100,8 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because a change just
-// before the wait is not noticed.
+// changeWait is the maximum time to wait for a change in the store. The limit is needed because a change just before
+// the wait begins goes unnoticed.
 const changeWait = time.Second
 
 // waitForChange waits until the store changes, but at most one second.
@@ -125,7 +125,7 @@ func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCal
 		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
 			"call %s with the same idempotency key was carried out, but its answer is unknown", e.call)
 	case e.done:
-		if stopped = markRead(g, ctx, p); stopped == nil { // this caller may get the earlier answer for the first time
+		if stopped = markRead(g, ctx, p); stopped == nil { // this caller may read the earlier answer for the first time
 			stopped = g.replay(p, e)
 		}
 		return false, stopped
@@ -161,8 +161,8 @@ func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
 	return nil
 }
 
-// answerPurpose returns the string that binds the answer of a call to its row in the table answers. An answer that is
-// copied to the row of another caller cannot be opened there.
+// answerPurpose returns the string to which the encryption of a stored answer is bound. If the answer is copied to the
+// row of another caller, it cannot be decrypted there.
 func (g *Gateway) answerPurpose(p *inflight, id string) string {
 	return fmt.Sprintf("answer of call %q", []string{id, g.name, p.Principal, p.IdempotencyKey})
 }
@@ -181,8 +181,8 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 	return g.store.Keys.Seal(g.answerPurpose(p, p.ID), append([]byte{mark}, p.result.Raw...))
 }
 
-// StoreFailed returns the refusal for a call that a store error prevented. If the root key has changed,
-// the refusal asks for a restart of the process.
+// StoreFailed returns the refusal for a call that failed because of a store error. If the root key has changed, the
+// refusal asks for a restart of the process.
 func StoreFailed(stage string, err error) *call.Refusal {
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {
@@ -192,12 +192,12 @@ func StoreFailed(stage string, err error) *call.Refusal {
 	return r.Again()
 }
 
-// AnswersKept is how long an idempotency key is remembered after the call was answered. A later call with the same
-// key is a new call.
+// AnswersKept is how long ambit remembers an idempotency key after the call was answered. After that, a call with the
+// same key is a new call.
 const AnswersKept = 30 * 24 * time.Hour
 
-// ForgetAnswers deletes at most the given number of answers that are older than [AnswersKept]. It returns how many it
-// deleted. The keys of unanswered calls are never deleted.
+// ForgetAnswers deletes answers that are older than [AnswersKept], but at most batch. It returns how many it deleted.
+// It never deletes the keys of unanswered calls.
 func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }

@@ -42,20 +42,20 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 		r.Hint = cmp.Or(diag.DidYouMean(asked, names), r.Hint)
 		return nil, r
 	}
-	// A tool's served name takes precedence over the plain name of another tool.
+	// A served name takes precedence over another tool's plain name.
 	for _, t := range found {
 		if ServedName(a, t) == asked {
 			return t, nil
 		}
 	}
 	r := call.Refuse(stageResolve, call.UnknownTool, "more than one server has a tool named %s", diag.Quote(asked))
-	r.Hint = "call it as " + ServedName(a, found[0]) + " or by its URI"
+	r.Hint = "use the name " + ServedName(a, found[0]) + " or the tool's URI"
 	return nil, r
 }
 
 // OnServer returns the tool with a name such as filesystem/list_directory, or nil. The first part is the server's
-// alias. If the alias is a registry id, the part after its last slash is enough, unless the name then fits the tools of
-// two servers.
+// alias. If the alias is a registry id, the part after its last slash is enough, unless tools of two servers then
+// match.
 func OnServer(a *agent.Agent, asked string) *agent.Tool {
 	var short []*agent.Tool
 	for i := range a.Tools {

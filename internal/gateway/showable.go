@@ -41,9 +41,9 @@ func (g *Gateway) showable(canonical []byte) []byte {
 
 const mask = `"[secret]"`
 
-// maskCredentials replaces each value that looks like a credential with "[secret]". It stops masking after about
-// maxShown bytes of output and appends the rest of b unmasked, so the caller must cut the output to maxShown bytes. The
-// result is nil if b is not valid JSON.
+// maskCredentials replaces each value that looks like a credential with "[secret]". It stops after about maxShown bytes
+// of output and appends the rest of b unmasked, so the caller must cut the output to maxShown bytes. It returns nil if
+// b is not valid JSON.
 func maskCredentials(b []byte) (out []byte) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))
 	done := 0   // the part of b before this offset is already in out

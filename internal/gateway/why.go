@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// Why explains whether a call would be allowed. It does not make the call and charges no limits. It returns the reasons
-// of each stage up to the first denial. The gate reports all its reasons.
+// Why explains whether a call would be allowed, without making the call or charging limits. It returns the reasons of
+// each stage up to the first denial. If the gate denies the call, Why returns all reasons of the gate.
 func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
 	copied := *c // a copy, because redaction changes the arguments
 	p := &inflight{Call: &copied}

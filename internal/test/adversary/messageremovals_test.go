@@ -3,7 +3,7 @@ package adversary
 // These removals concern what servers send besides the answers to calls, and files that a stranger names.
 func init() {
 	removals = append(removals, []removal{
-		{"P400", "internal/gateway/guards.go", `c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message of a server"}).client(c)`, `_ = flow.Source{}`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
+		{"P400", "internal/gateway/guards.go", `c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message from a server"}).client(c)`, `_ = flow.Source{}`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
 		{"P400", "internal/gateway/dataflow.go", `if err := g.markReader(context.Background(), principal, 0); err != nil {`, `if err := error(nil); err != nil {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P400", "internal/gateway/forward.go", `observer.notify(f.OnNotify)`, `f.OnNotify`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P400", "internal/gateway/dataflow.go", `_ = g.markReader(context.Background(), p.Principal, 0)`, ``, "./internal/gateway", "TestNoWayAroundByOrder"},
