@@ -108,10 +108,10 @@ func (t *terminal) runChecks(ctx context.Context, storeURL string) []doctorCheck
 	}
 	checks = append(checks, settings, t.examineStore(ctx, h, storeURL), vault)
 	// Ignore the error, because "ambit agents" reports folders that cannot be read.
-	if signIns, err := examineSignIns(h); err == nil {
+	if signIns, err := examineSignIns(ctx, h); err == nil {
 		checks = append(checks, signIns)
 	}
-	if names, err := examineNames(h); err == nil {
+	if names, err := examineNames(ctx, h); err == nil {
 		checks = append(checks, names)
 	}
 	if providers := examineProviders(ctx, h); providers != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -78,11 +79,18 @@ func unreadable(path string, err error) error {
 	return usage("", "%w", err)
 }
 
-// unknownAgent returns the error for an argument that is neither an installed agent nor a file.
+// unknownAgent returns the error for an argument that is neither an installed agent nor a file. Commands read a manifest
+// that the running daemon serves from another folder only by its path, so that a command means the same agent whether or
+// not the daemon runs.
 func unknownAgent(name string) error {
 	var names []string
 	if h, err := home.Find(); err == nil {
-		found, _ := daemon.Find(h.Agents()) // ignore errors, because only the hint needs the names
+		folders, _ := knownFolders(context.Background(), h) // ignore errors, because only the hint needs the names
+		found, _ := daemon.Find(folders...)
+		if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == name }); f != nil {
+			return usage("give its path: "+diag.ShellWord(f.Path), "%s is not installed; the running daemon serves it from %s",
+				name, f.Path)
+		}
 		names = each(found, func(f daemon.Found) string { return f.Name })
 	}
 	near := diag.DidYouMean(name, names) +

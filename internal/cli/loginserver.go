@@ -106,10 +106,10 @@ func installedGaps(h home.Home, f *daemon.Found) (ended, without []string) {
 	return ended, without
 }
 
-// examineSignIns reports the installed agents whose sign-ins to remote servers have ended. It also names the servers
+// examineSignIns reports the agents of this machine whose sign-ins to remote servers have ended. It also names the servers
 // without a sign-in, but only the servers know whether they need one.
-func examineSignIns(h home.Home) (doctorCheck, error) {
-	folders, err := agentFolders(h)
+func examineSignIns(ctx context.Context, h home.Home) (doctorCheck, error) {
+	folders, err := knownFolders(ctx, h)
 	if err != nil {
 		return doctorCheck{}, err
 	}

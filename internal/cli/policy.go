@@ -28,8 +28,8 @@ func schemaFile(file string) string { return strings.TrimSuffix(file, ".cedar") 
 
 func newPolicyCheck(t *terminal) *cobra.Command {
 	var strict bool
-	cmd := verb("check [FILE]", atMost(1, "one file, or none"), func(_ context.Context, args []string) error {
-		report, err := t.policyCheck(args)
+	cmd := verb("check [FILE]", atMost(1, "one file, or none"), func(ctx context.Context, args []string) error {
+		report, err := t.policyCheck(ctx, args)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ type policyReport struct {
 }
 
 // policyCheck checks the given policy file. If no file is given, it checks the policy file in the home folder.
-func (t *terminal) policyCheck(named []string) (policyReport, error) {
+func (t *terminal) policyCheck(ctx context.Context, named []string) (policyReport, error) {
 	report := policyReport{File: t.home.Policy(), OK: true, Problems: []policy.Problem{}, Notes: []string{}}
 	if len(named) > 0 {
 		report.File = named[0]
@@ -77,7 +77,7 @@ func (t *terminal) policyCheck(named []string) (policyReport, error) {
 		return report, nil
 	}
 	report.Rules = rules.Len()
-	known, err := t.checkAgainst(&report)
+	known, err := t.checkAgainst(ctx, &report)
 	if err != nil {
 		return report, err
 	}
@@ -90,7 +90,7 @@ func (t *terminal) policyCheck(named []string) (policyReport, error) {
 
 // checkAgainst returns the data that policy rules are checked against: the schema, the installed agents and the scopes.
 // If the schema is invalid, checkAgainst adds a problem to the report.
-func (t *terminal) checkAgainst(report *policyReport) (c policy.Checking, err error) {
+func (t *terminal) checkAgainst(ctx context.Context, report *policyReport) (c policy.Checking, err error) {
 	schema := schemaFile(report.File)
 	switch text, err := os.ReadFile(schema); {
 	case err == nil:
@@ -109,7 +109,7 @@ func (t *terminal) checkAgainst(report *policyReport) (c policy.Checking, err er
 	if err != nil {
 		return c, no("fix the file named in the message", "%w", err)
 	}
-	folders, err := agentFolders(t.home)
+	folders, err := knownFolders(ctx, t.home)
 	if err != nil {
 		return c, err
 	}

@@ -253,7 +253,7 @@ func (t *terminal) listen(
 		return missing(addressHint(ctx, h), "%w", err)
 	}
 	s.SignIns.SetAddress(d.Address(url))
-	presence := daemon.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
+	presence := daemon.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate(), Folders: s.Folders}
 	presence.Store, presence.StorePassword = withoutPassword(s.store)
 	if presence.KeyFile, err = daemon.WriteKey(h, key); err != nil {
 		d.Close()
@@ -456,6 +456,16 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 		folders = []string{h.Agents()}
 	}
 	return withCovenant(folders...), nil
+}
+
+// knownFolders returns the folders of the installed agents, and those of the agents that the running daemon serves.
+func knownFolders(ctx context.Context, h home.Home) ([]string, error) {
+	folders, err := agentFolders(h)
+	if d, findErr := daemon.FindDaemon(h); findErr == nil && d.Alive(ctx) {
+		served := func(folder string) bool { return slices.Contains(folders, folder) }
+		folders = append(folders, slices.DeleteFunc(d.Folders, served)...)
+	}
+	return folders, err
 }
 
 // withCovenant adds the agents folder in COVENANT_HOME to the list. It adds nothing if COVENANT_HOME is not set or if

@@ -60,10 +60,10 @@ func unknownNames(found []daemon.Found, operator guard.Operator, oidc *identity.
 	return problems
 }
 
-// examineNames reports the unknown names in the operator's settings. An unknown name is not an error, because it can
-// belong to an agent in a folder that examineNames does not know.
-func examineNames(h home.Home) (doctorCheck, error) {
-	folders, err := agentFolders(h)
+// examineNames reports the unknown names in the operator's settings. A daemon that is not running at the moment can
+// serve agents from other folders, so unknown names are not an error.
+func examineNames(ctx context.Context, h home.Home) (doctorCheck, error) {
+	folders, err := knownFolders(ctx, h)
 	if err != nil {
 		return doctorCheck{}, err
 	}

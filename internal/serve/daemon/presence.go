@@ -39,6 +39,8 @@ type Presence struct {
 	// reports whether the original URL has a password.
 	Store         string `json:"store,omitempty"`
 	StorePassword bool   `json:"store_password,omitempty"`
+	// Folders contains the folders of the served agents.
+	Folders []string `json:"folders,omitempty"`
 }
 
 func presenceFile(h home.Home) string { return filepath.Join(h.Dir(), "daemon.json") }
@@ -82,7 +84,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 // Leave removes the key file of a daemon. It also removes daemon.json if that file still describes the same daemon.
 func Leave(h home.Home, p Presence) {
 	_ = os.Remove(p.KeyFile)
-	if c, err := FindDaemon(h); err == nil && c.Presence == p {
+	if c, err := FindDaemon(h); err == nil && c.PID == p.PID && c.KeyFile == p.KeyFile {
 		_ = os.Remove(presenceFile(h))
 	}
 }
