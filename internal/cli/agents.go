@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // stateValid is the state of a valid agent in a list that does not come from a daemon.
@@ -64,8 +65,10 @@ func (t *terminal) printAgents(list *agentList) {
 		t.alertf("the policy file is not in force: %s", diag.Printable(list.Policy))
 	}
 	if list.Store != "" {
-		t.alertf("the daemon's store is unavailable, so the daemon refuses every call: %s", diag.Printable(list.Store))
-		t.hintf("start the database, or fix the daemon's --store; the daemon continues as soon as the store answers")
+		t.alertf("the daemon cannot use its store, so it refuses every call: %s", diag.Printable(list.Store))
+		if list.Store != journal.ErrHandedOver.Error() {
+			t.hintf("start the database, or fix the daemon's --store; the daemon continues as soon as the store answers")
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func TestAgentsWithoutDatabase(t *testing.T) {
 		stderr.Reset()
 		code = cli.Run(t.Context(), []string{"agents"}, strings.NewReader(""), &out, &stderr)
 	}
-	if code != 3 || strings.Contains(out.String(), "ready") || !strings.Contains(stderr.String(), "store is unavailable") {
+	if code != 3 || strings.Contains(out.String(), "ready") || !strings.Contains(stderr.String(), "cannot use its store") {
 		t.Errorf("without the database, ambit agents exits with %d, want 3 and no ready agent: %s%s",
 			code, out.String(), stderr.String())
 	}

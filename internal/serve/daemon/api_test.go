@@ -55,8 +55,12 @@ func TestStoreUnavailable(t *testing.T) {
 			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
-	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 503 || !strings.Contains(a.body, "the store is unavailable") {
-		t.Errorf("readyz: %d %s", a.status, a.body)
+	for key, want := range map[string]bool{r.admin: true, r.key(identity.KeySpec{Agents: []string{"alpha"}}): false} {
+		a := r.ask(key, "GET", "/readyz", "")
+		reason := strings.Contains(a.body, "db.internal refused the connection")
+		if a.status != 503 || !strings.Contains(a.body, "the store is unavailable") || reason != want {
+			t.Errorf("readyz for a key whose administrator rights are %v: %d %s", want, a.status, a.body)
+		}
 	}
 }
 

@@ -173,6 +173,7 @@ func (d *Daemon) readyz(r *http.Request) (any, *problem) {
 
 func (d *Daemon) readiness(r *http.Request) (any, *problem) {
 	handedOver := d.options.Journal.HandedOver()
+	storeProblem := d.storeProblem()
 	switch {
 	case d.fleet.open.Err() != nil:
 		return nil, leavingProblem()
@@ -180,8 +181,10 @@ func (d *Daemon) readiness(r *http.Request) (any, *problem) {
 		return nil, failure("unavailable", handedOver.Error(), "restart the daemon; until then, it refuses every call")
 	case !d.settled.Load():
 		return nil, failure("starting", "agents are still starting", "")
-	case d.storeProblem() != nil:
-		return nil, failure("unavailable", storeDown, "see the daemon's log for the reason")
+	case storeProblem != nil && principalOf(r) != nil && principalOf(r).Admin:
+		return nil, failure("unavailable", storeDown+": "+storeProblem.Error(), "the daemon continues when the store answers")
+	case storeProblem != nil:
+		return nil, failure("unavailable", storeDown, "send an admin key to see the reason")
 	default:
 		doc := map[string]any{"status": "ok"}
 		d.addPolicyProblem(doc, r)

@@ -21,8 +21,12 @@ type storeHealth struct {
 	err error
 }
 
-// storeProblem returns an error if the store is unavailable.
+// storeProblem returns an error if the daemon cannot use the store, because the store is unavailable or because its root
+// key was rotated.
 func (d *Daemon) storeProblem() error {
+	if err := d.options.Journal.HandedOver(); err != nil {
+		return err
+	}
 	if d.options.CheckStore == nil {
 		return nil
 	}
