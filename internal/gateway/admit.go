@@ -70,5 +70,5 @@ func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 	if stopped, ok := errors.AsType[*call.Refusal](err); ok {
 		return stopped
 	}
-	return StoreFailed(stage, err)
+	return StoreFailed(ctx, stage, err)
 }

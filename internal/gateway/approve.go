@@ -69,7 +69,7 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	case errors.Is(err, approval.ErrTooMany):
 		return call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
 	case err != nil:
-		return StoreFailed(stageApprove, err)
+		return StoreFailed(ctx, stageApprove, err)
 	}
 	p.approval = q.ID
 	if q.State == approval.Approved {
@@ -136,7 +136,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 			}
 			return r
 		case err != nil:
-			return StoreFailed(stageApprove, err)
+			return StoreFailed(ctx, stageApprove, err)
 		}
 		// If the caller has lost access, the call is not made, even if a person approves it.
 		if stopped := stillAllowed(ctx, stageApprove); stopped != nil {
@@ -226,7 +226,7 @@ func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question)
 	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
 	err = approval.Decide(ctx, g.store, q.ID, yes, p.Principal+" (asked by the client)", "")
 	if err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
-		return StoreFailed(stageApprove, err)
+		return StoreFailed(ctx, stageApprove, err)
 	}
 	return g.waitForPerson(ctx, p, q)
 }

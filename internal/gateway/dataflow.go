@@ -109,7 +109,7 @@ func trace(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	s := g.session(p.Principal, p.Client, now)
 	if t.Decides() || s.Trusts(now) {
 		if err := g.readElsewhere(ctx, p.Principal, now); err != nil {
-			return StoreFailed(stageFlow, err)
+			return StoreFailed(ctx, stageFlow, err)
 		}
 	}
 	if t.Decides() {
@@ -269,7 +269,7 @@ func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return nil
 	}
 	if err := g.markReader(ctx, p.Principal, g.timeout(p)); err != nil {
-		return StoreFailed(stageFlow, err)
+		return StoreFailed(ctx, stageFlow, err)
 	}
 	return nil
 }

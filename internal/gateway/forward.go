@@ -88,10 +88,10 @@ func (g *Gateway) recorded(
 		r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(answer)
 	}
 	if failed := g.store.Journal.Note(&r); failed != nil {
-		return nil, StoreFailed(stageRecord, failed)
+		return nil, StoreFailed(context.Background(), stageRecord, failed)
 	}
 	if failed := g.observeForward(f, what, answer, err); failed != nil {
-		return nil, StoreFailed(stageRecord, failed)
+		return nil, StoreFailed(context.Background(), stageRecord, failed)
 	}
 	return answer, err
 }

@@ -247,7 +247,7 @@ func (g *Gateway) checkStore() *call.Refusal {
 		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.options.StoreErr)
 	}
 	if err := g.store.Journal.HandedOver(); err != nil {
-		return StoreFailed(stageRecord, err)
+		return StoreFailed(context.Background(), stageRecord, err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func limits(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return err
 	})
 	if err != nil {
-		return StoreFailed(stageLimit, err)
+		return StoreFailed(ctx, stageLimit, err)
 	}
 	return stopped
 }
@@ -111,7 +111,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		case stopped != nil:
 			return stopped
 		case e == nil:
-			return StoreFailed(stageIntend, err)
+			return StoreFailed(ctx, stageIntend, err)
 		}
 		// Another call has reserved the same idempotency key.
 		if stopped := remember(g, ctx, p); stopped != nil || p.replayed != "" {
@@ -177,7 +177,7 @@ func quotaLeft(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 func (g *Gateway) count(ctx context.Context, p *inflight, dryRun bool) *call.Refusal {
 	stopped, err := g.options.Quotas.Count(ctx, g.store.DB, p.Principal, time.Now(), dryRun)
 	if err != nil {
-		return StoreFailed(stageLimit, err)
+		return StoreFailed(ctx, stageLimit, err)
 	}
 	return stopped
 }

@@ -41,7 +41,7 @@ func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown,
 				"%s was called, but its outcome could not be recorded: %v", p.tool.Name, err)
 		}
-		return StoreFailed(stageRecord, err)
+		return StoreFailed(context.Background(), stageRecord, err)
 	}
 	if p.late != nil {
 		g.late.Go(func() { g.hearLate(p) })

@@ -86,7 +86,7 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			return err
 		})
 		if err != nil {
-			return StoreFailed(stageRemember, err)
+			return StoreFailed(ctx, stageRemember, err)
 		}
 		again, stopped := g.compareEarlier(ctx, p, e)
 		if !again {
@@ -134,12 +134,12 @@ func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCal
 	}
 	alive, err := g.store.DB.Alive(ctx, e.owner)
 	if err != nil {
-		return false, StoreFailed(stageRemember, err)
+		return false, StoreFailed(ctx, stageRemember, err)
 	}
 	if !alive {
 		// The earlier call belongs to a dead process, so this process recovers it.
 		if err := errors.Join(g.Recover(ctx), g.store.Journal.HandedOver()); err != nil {
-			return false, StoreFailed(stageRemember, err)
+			return false, StoreFailed(ctx, stageRemember, err)
 		}
 	}
 	return true, nil
@@ -182,8 +182,12 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 }
 
 // StoreFailed returns the refusal for a call that failed because of a store error. If the root key has changed, the
-// refusal asks for a restart of the process.
-func StoreFailed(stage string, err error) *call.Refusal {
+// refusal asks for a restart of the process. If the caller has cancelled the call, which ends its requests to the store, the refusal
+// does not blame the store.
+func StoreFailed(ctx context.Context, stage string, err error) *call.Refusal {
+	if ctx.Err() != nil && !errors.Is(err, journal.ErrHandedOver) {
+		return call.Refuse(stage, call.TimedOut, "the call was cancelled before it was made")
+	}
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {
 		r.Hint = "restart the daemon, or the client that started this process; until then every call is refused"

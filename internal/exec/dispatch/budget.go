@@ -57,7 +57,7 @@ func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func
 	}
 	over, err := q.OverBudget(ctx, a)
 	if err != nil {
-		return nil, gateway.StoreFailed(stage, err)
+		return nil, gateway.StoreFailed(ctx, stage, err)
 	}
 	if over {
 		p = Low

@@ -268,7 +268,7 @@ func (q *Queue) Submit(ctx context.Context, r Request) (*Intent, error) {
 		if stopped, ok := errors.AsType[*call.Refusal](err); ok {
 			return nil, stopped
 		}
-		return nil, gateway.StoreFailed(stage, err)
+		return nil, gateway.StoreFailed(ctx, stage, err)
 	}
 	start()
 	return i, nil
@@ -289,7 +289,7 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 	}
 	over, err := q.OverBudget(ctx, r.Agent)
 	if err != nil {
-		return nil, nil, gateway.StoreFailed(stage, err)
+		return nil, nil, gateway.StoreFailed(ctx, stage, err)
 	}
 	i.OverBudget = over
 	args, err := json.Marshal(map[string]string{"text": r.Text, "priority": string(i.effectivePriority())})

@@ -130,6 +130,9 @@ func (d *Decision) checkCapabilities(ctx context.Context, asked *agent.Capabilit
 	who := diag.Quote(principal)
 	r := call.Reason{Stage: Stage}
 	switch {
+	case err != nil && ctx.Err() != nil:
+		r.Code, r.Detail = call.TimedOut, "the call was cancelled before it was made"
+		d.Held = nil
 	case len(required) > 0:
 		r.Code, r.Detail = call.CapabilityMissing,
 			fmt.Sprintf("%s lacks %s, which the agent requires", who, strings.Join(required, ", "))

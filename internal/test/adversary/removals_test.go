@@ -115,12 +115,12 @@ var removals = []removal{
 	{"P71", "internal/gateway/intend.go", `if stopped, err = limit.Take(tx, g.meter(p)); err`, `if stopped, err = limit.Look(tx, g.meter(p)); err`, "./internal/gateway", "TestFleet"},
 	{"P72", "internal/gateway/intend.go", `			return g.writeIntent(tx, p)`, `			return nil`, "./internal/gateway", "TestKill"},
 	{"P72", "internal/gateway/recover.go", `case o.state != stateSending || o.resendable == 0:`, `case o.resendable == 0:`, "./internal/gateway", "TestRecover"},
-	{"P73", "internal/gateway/intend.go", `			return StoreFailed(stageIntend, err)
+	{"P73", "internal/gateway/intend.go", `			return StoreFailed(ctx, stageIntend, err)
 		}
 		// Another`, `			return nil
 		}
 		// Another`, "./internal/test/faults", "TestStoreGone"},
-	{"P73", "internal/gateway/intend.go", `			return StoreFailed(stageIntend, err)
+	{"P73", "internal/gateway/intend.go", `			return StoreFailed(ctx, stageIntend, err)
 		}
 		// Another`, `			return nil
 		}
