@@ -59,8 +59,8 @@ type Question struct {
 	Expires time.Time `json:"expires_at"`
 	Decider string    `json:"decided_by,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
-	// Origin says where doubtful arguments come from, one line for each. Like Arguments, it is nil once the question is no
-	// longer pending.
+	// Origin describes where doubtful arguments come from, one line for each. Like Arguments, it is nil once the
+	// question is no longer pending.
 	Origin []string `json:"origin,omitempty"`
 
 	sealed, sealedOrigin, storedMAC []byte
@@ -89,8 +89,8 @@ var (
 	ErrOver = errors.New("the approval request has expired")
 )
 
-// allColumns lists all columns of a question. noArguments selects NULL instead of the encrypted arguments, which can be
-// large and slow to decrypt.
+// allColumns lists all columns of a question. noArguments is the same list with NULL in place of the encrypted
+// arguments, which can be large and slow to decrypt.
 const (
 	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, mac, `
 	allColumns    = commonColumns + `sealed, origin`
@@ -200,9 +200,10 @@ AND sealed IS NOT NULL`,
 	return err
 }
 
-// purpose includes everything that the person sees except the arguments: the call, the times and a hash of the origin. If
-// any of it is changed in the store, the arguments can no longer be decrypted. Otherwise, a question about another tool
-// with the same arguments could take the place of the question that the person has read.
+// purpose returns the string to which the encryption of the arguments is bound. It covers everything else that the
+// person sees: the call, the times and a hash of the origin. If any of these is changed in the store, the arguments can
+// no longer be decrypted. So a question about another tool with the same arguments cannot replace the question that the
+// person has read.
 func (q *Question) purpose() string {
 	p := fmt.Sprintf("arguments of %s %q of call %q, asked at %d until %d",
 		q.macPurpose(), q.ID, q.Call, q.Asked.UnixMicro(), q.Expires.UnixMicro())
@@ -338,8 +339,8 @@ WHERE id = $5 AND state = 'pending'`,
 }
 
 // Use marks an approval as used and reports whether it was still valid for the given call. The gateway calls Use in the
-// transaction that it commits before it sends the call. An attacker who can change the store could have put the approval
-// of another call in this row. Use therefore compares the row with the call.
+// transaction that it commits before it sends the call. Use compares the row with the call, because an attacker who can
+// change the store could have copied the approval of another call to this row.
 func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) (bool, error) {
 	q, err := get(tx, noArguments, id)
 	if errors.Is(err, ErrUnknown) {
@@ -359,7 +360,7 @@ func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) 
 	return err == nil, err
 }
 
-// Claims returns the approvals that are valid according to their rows alone, whether or not the register contains them.
+// Claims returns the approvals that are valid according to their rows alone. The register may contain them or not.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE state = 'approved' AND expires > $1`,
 		[]any{time.Now().UnixMicro()}, func(row state.Row) error {

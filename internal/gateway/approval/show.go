@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Larger or deeper values are not indented, because the text could become a hundred times as long.
+// Larger or deeper values are not indented, because indentation could make the text a hundred times as long.
 const (
 	maxIndented = 64 << 10
 	maxDepth    = 16

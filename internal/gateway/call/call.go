@@ -34,17 +34,17 @@ type Call struct {
 	More jsontext.Value
 	// Principal is the caller.
 	Principal string
-	// Attributes is what the caller's verified credential says about the caller. It is nil if there is no credential.
+	// Attributes contains the caller's properties from a verified credential. It is nil if there is no credential.
 	Attributes *identity.Attributes
-	// AttributesLost is set if an earlier process made the call and its caller's attributes were not kept. Policy refuses
-	// such a call if a rule depends on them.
+	// AttributesLost is set if an earlier process made the call and did not store the caller's attributes. The policy
+	// refuses such a call if a rule depends on them.
 	AttributesLost bool
 	// By is the owner who makes the call on behalf of Principal. It is empty if Principal itself makes the call.
 	By string
 	// Held lists the capabilities that the agent's manifest declares and that the principal holds. Only the gateway sets
 	// it.
 	Held []string
-	// Flow says where the arguments come from. It is nil if the call is not traced. Only the gateway sets it.
+	// Flow describes where the arguments come from. It is nil if the call is not traced. Only the gateway sets it.
 	Flow *Flow
 	// Parent is the ID of the call that caused this call, or empty.
 	Parent string
@@ -60,9 +60,9 @@ type Call struct {
 	// call, but does not count it toward any limit or quota. If the call repeats an answered call, it still gets the
 	// earlier answer.
 	Refused *Refusal
-	// Skill lists the tools that the skill in use allows. Nil means that no skill restricts the call.
+	// Skill lists the tools that the current skill allows. Nil means that no skill restricts the call.
 	Skill Allowlist
-	// Known is what the policy has read from the arguments. Only the policy uses it.
+	// Known caches what the policy has read from the arguments. Only the policy uses it.
 	Known any
 	// Gone is a channel that is closed when the client stops waiting for the answer without cancelling the call. Gone is
 	// nil if ambit cannot detect this.
@@ -73,14 +73,14 @@ type Call struct {
 	OnNotify func(method string, params jsontext.Value)
 }
 
-// Flow says where the arguments of a call come from, for policy rules.
+// Flow describes where the arguments of a call come from, for policy rules.
 type Flow struct {
 	// Untrusted is set if an agent of the principal has read text that others can write.
 	Untrusted bool
 	// Strict is set if ambit no longer has all such text, or if the operator requires strict decisions.
 	Strict bool
 	// Doubtful lists the arguments whose value comes from such text or has no known origin. Origin lists the tools that
-	// returned the text, and AskedForIn lists the tools whose text asks for this call.
+	// returned the text. AskedForIn lists the tools that returned text that asks for this call.
 	Doubtful, Origin, AskedForIn []string
 }
 
@@ -159,8 +159,8 @@ type Refusal struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is how long to wait before a retry. Zero means unknown.
 	RetryAfter time.Duration `json:"-"`
-	// Command is a shell command that is shown after Hint. If Hint is the default hint of Code, Command is ignored and the
-	// default command of Code is shown instead.
+	// Command is a shell command that is shown after Hint. If Hint is the default hint of Code, the default command of
+	// Code is shown instead.
 	Command diag.Command `json:"-"`
 	// SignIn is the alias of the remote server that needs a sign-in of the caller. It is "" if a sign-in does not help.
 	SignIn string `json:"-"`
@@ -351,7 +351,7 @@ type Forward struct {
 	// Principal is the caller, and Attributes is what the caller's verified credential says. See [Call].
 	Principal  string
 	Attributes *identity.Attributes
-	// Skill is the skill in use, which policy rules see. It is nil if there is none.
+	// Skill is the current skill, which policy rules can refer to. It is nil if there is none.
 	Skill Allowlist
 	// Client is the client that sent the request, or nil.
 	Client *Client
@@ -360,7 +360,7 @@ type Forward struct {
 	// Again returns an error if the gateway no longer allows the request. The gateway sets it. A binding calls Again before
 	// it repeats the request by itself, as it does with subscriptions when a server was restarted.
 	Again func(ctx context.Context) error
-	// OnDrop is called if a binding ends a subscription because of Again. It may be nil.
+	// OnDrop is called if a binding ends a subscription because Again returned an error. It may be nil.
 	OnDrop func()
 }
 

@@ -65,7 +65,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 func (d *Dialer) dial(ctx context.Context, host, port string, private bool) (net.Conn, error) {
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
-		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a port that can be dialled", diag.Quote(port))
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a valid port", diag.Quote(port))
 	}
 	if to, ok := d.switches.resolve(host, port); ok {
 		return d.open(ctx, to, nil)

@@ -42,8 +42,8 @@ type Policy struct {
 	// Private lists HOST:PORT pairs that are allowed in every mode, even if the address is loopback or private.
 	// Metadata services stay blocked.
 	Private []string
-	// Swaps are the secrets for which the program has placeholders. If Authority or Finder is nil, the network
-	// refuses connections to the hosts of a swap.
+	// Swaps are the secrets for which the program has placeholders. If Authority or Finder is nil, the network refuses
+	// connections to the hosts that receive these secrets.
 	Swaps     []Swap
 	Authority *Authority
 	Finder    Finder
@@ -55,7 +55,7 @@ type Policy struct {
 type Decision struct {
 	// Host and Port are what the program requested. They may be any text.
 	Host, Port string
-	// Refusal is nil if the program is connected to the host.
+	// Refusal is nil if the network connected the program to the host.
 	Refusal *call.Refusal
 	// Unreachable is set if the policy allows the connection, but the host did not answer or does not exist.
 	Unreachable bool
@@ -77,10 +77,9 @@ const (
 
 // Network is the only network access of one sandbox. It enforces one policy on every connection.
 //
-// The network resolves and dials names with a [Dialer]. A program that begins TLS must name the
-// same host in its first message. Otherwise, a connection to a server with many names
-// would give access to all of them. The network does not see requests inside TLS. It cannot stop an allowed host from
-// forwarding data.
+// The network resolves and dials names with a [Dialer]. If a program begins TLS, its first message must name the host
+// of the connection. Otherwise, a connection to a server with many names would give access to all of them. The network
+// does not see requests inside TLS. It cannot stop an allowed host from forwarding data.
 type Network struct {
 	dialer *Dialer
 	policy Policy
@@ -97,7 +96,7 @@ const (
 	maxTraffic     = 1 << 30
 	greetingTime   = 15 * time.Second
 	// idleTime is how long a connection can stay idle before it is closed. In a long-running program, the limit applies
-	// only after one peer has stopped sending.
+	// only after the program or the host has stopped sending.
 	idleTime = 2 * time.Minute
 )
 
@@ -136,21 +135,21 @@ func (n *Network) Loopback(to netip.AddrPort) (host string) {
 	return ""
 }
 
-// Missed reports that a program found nothing at a port of its own loopback interface. The program may have meant a
-// server on this machine.
+// Missed records that a program tried to connect to a port of its own loopback interface where nothing listens. The
+// program may have meant a server on this machine.
 func (n *Network) Missed(port uint16) {
 	const host = "localhost"
 	n.report(Decision{Host: host, Port: strconv.Itoa(int(port)), Refusal: blocked(host), Remedy: AddPrivate})
 }
 
-// Link is a connection of a program to a host. Either Carry or Close must be called.
+// Link is a connection of a program to a host. The caller must call either Carry or Close.
 type Link struct {
 	network    *Network
 	host, port string
 	up         net.Conn // nil if swaps apply
 	swaps      []Swap
 	used       atomic.Int64 // when the link last carried data, in nanoseconds since 1970
-	half       atomic.Bool  // whether one peer has stopped sending
+	half       atomic.Bool  // whether the program or the host has stopped sending
 }
 
 // Open connects to a port of a host. The host is a name or an IP address. If the [Network] refuses the connection, the
@@ -181,7 +180,8 @@ func (n *Network) Open(ctx context.Context, host string, port uint16) (*Link, er
 	return l, nil
 }
 
-// namesHost reports whether the program must begin with TLS and name the host. Only then is the decision final.
+// namesHost reports whether the program must begin with TLS and name the host. In that case, the connection can still
+// be refused after it was opened.
 func (l *Link) namesHost() bool {
 	mode := l.network.policy.Mode
 	return mode == ModeHTTPS || mode == ModeAllowlist || len(l.swaps) > 0
@@ -207,7 +207,7 @@ func (p *Policy) lists(host, port string) bool {
 	return slices.Contains(p.Hosts, host) || slices.Contains(p.Hosts, net.JoinHostPort(host, port))
 }
 
-// Permits reports whether the policy allows the name of a host. Open also judges the addresses of the host.
+// Permits reports whether the policy allows the host by its name. Open also checks the addresses of the host.
 func (n *Network) Permits(host string, port uint16) bool {
 	number := strconv.Itoa(int(port))
 	_, err := n.policy.judge(host, number)
@@ -277,7 +277,7 @@ func (n *Network) report(d Decision) {
 	}
 }
 
-// Close closes a link that carries nothing.
+// Close closes a link on which Carry was not called.
 func (l *Link) Close() error {
 	<-l.network.slots
 	if l.up == nil {
@@ -286,8 +286,8 @@ func (l *Link) Close() error {
 	return l.up.Close()
 }
 
-// Carry copies data in both directions until a peer closes its connection. It also stops if no data is sent for
-// idleTime, if the sandbox reaches its byte limit, or if ctx ends. It closes both connections.
+// Carry copies data in both directions until the program or the host closes its connection. It also stops if no data is
+// sent for idleTime, if the sandbox reaches its byte limit, or if ctx ends. It closes both connections.
 func (l *Link) Carry(ctx context.Context, program net.Conn) {
 	defer l.Close()
 	l.network.links.Store(l, nil)
@@ -319,7 +319,7 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 	if len(l.swaps) > 0 {
 		return l.intercept(ctx, program, from)
 	}
-	if from == program { // the first bytes show whether the program speaks TLS or another protocol
+	if from == program { // check the first bytes if they are TLS
 		from = &named{program: program, host: l.host}
 	}
 	var wg sync.WaitGroup
@@ -333,8 +333,8 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 	return nil
 }
 
-// copy copies data in one direction. If only this direction has ended, it leaves the other direction open. Otherwise it
-// closes both connections.
+// copy copies data in one direction. At the end of the data, it closes only this direction if possible. After an error,
+// it closes both connections.
 func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 	limitIdle := func() {
 		end := time.Now().Add(idleTime)
@@ -359,7 +359,7 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			// Close only this direction. The other peer may still send.
+			// Close only this direction, because the other side may still send.
 			if half, ok := to.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 				l.half.Store(true)
 				limitIdle()
@@ -371,7 +371,7 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 			l.up.Close()
 			return err
 		}
-		if _, ok := s.(*buffered); ok && read == bufferSize { // much data flows
+		if _, ok := s.(*buffered); ok && read == bufferSize { // much data flows, so use a faster stream
 			if fast := newSpliced(to, connOf(from)); fast != nil {
 				s.close()
 				s = fast
@@ -381,7 +381,7 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 }
 
 // stream copies data from one connection to another. The method read takes some bytes from the first connection, and
-// write sends them to the second.
+// write sends those bytes to the second.
 type stream interface {
 	read() (int, error)
 	write(size int) error

@@ -27,7 +27,7 @@ func (n *Network) Serve(l net.Listener) {
 	var tunnels sync.WaitGroup
 	defer tunnels.Wait()
 	defer cancel()
-	slots := make(chan struct{}, maxConnections) // also for connections that have not sent CONNECT
+	slots := make(chan struct{}, maxConnections) // a connection needs a slot even before it has sent CONNECT
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -60,7 +60,7 @@ func (n *Network) tunnel(ctx context.Context, conn net.Conn) {
 	}
 	req, err := http.ReadRequest(buffered)
 	if err != nil {
-		if head.N < maxRequest { // the program sent something
+		if head.N < maxRequest { // answer only if the program has sent something
 			refuse("the request to the proxy cannot be parsed")
 		}
 		return
@@ -97,7 +97,7 @@ type bufferedConn struct {
 
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.from.Read(p) }
 
-// CloseWrite lets the program see the end of the host's data.
+// CloseWrite signals the end of the host's data to the program.
 func (b *bufferedConn) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -235,7 +235,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), status)
 	}
-	// The server may also serve other hosts, which must not receive the credential.
+	// The server may also serve other hosts, and they must not receive the credential.
 	if name, err := Host(strings.TrimSuffix(r.Host, ":443")); err != nil || name != s.host {
 		refuse(http.StatusMisdirectedRequest,
 			"a request on the TLS connection to %s is for a different host", diag.Quote(s.host))
@@ -398,8 +398,8 @@ type maskingReader struct {
 	find Finder
 
 	buf   []byte
-	held  []byte // bytes that are not masked yet, preceded by some that are
-	past  int    // how many of the held bytes are already masked; a match can begin in them
+	held  []byte // unmasked bytes, preceded by some masked bytes
+	past  int    // number of masked bytes in held; a match can begin in them
 	ready []byte // already masked
 	err   error
 }

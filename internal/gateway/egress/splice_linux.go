@@ -13,7 +13,8 @@ import (
 // 64 MB, and further pipes are small.
 const pipeSize = 1 << 20
 
-// spliced is a stream through a pipe. The data stays in the kernel, which takes about half of the CPU time of a buffer.
+// spliced is a stream through a pipe. The data stays in the kernel, so it needs about half of the CPU time of a
+// buffered stream.
 type spliced struct {
 	from, to            syscall.RawConn
 	readable, writeable int
@@ -70,7 +71,8 @@ func (s *spliced) write(size int) error {
 	return nil
 }
 
-// splice calls move until it does not fail with EAGAIN. It waits for the connection of the function wait.
+// splice calls move, and repeats the call while move fails with EAGAIN. The function wait waits until the connection is
+// ready.
 func splice(wait func(func(fd uintptr) bool) error, move func(fd int) (int64, error), n *int) error {
 	var moved int64
 	var failed error

@@ -7,8 +7,8 @@
 // One denial is enough to deny the call. The gate still evaluates every rule, because `ambit why` shows all reasons.
 // The caller and the journal get only the first denial.
 //
-// Every call is checked twice. The second check runs in the transaction that is committed before the call is sent, so
-// that a revocation takes effect at once. The context contains this transaction (see [state.Within]).
+// Every call is checked twice. The second check runs in the transaction that is committed just before the call is sent,
+// so that a revocation takes effect at once. The context contains this transaction (see [state.Within]).
 package gate
 
 import (

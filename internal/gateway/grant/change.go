@@ -142,8 +142,8 @@ func (s *Grants) Revoke(
 	return revoked, nil
 }
 
-// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because ambit
-// did not write its values.
+// revokeGrant revokes a grant. If something other than ambit modified the grant's row, revokeGrant deletes the row
+// instead, so that the values in it are not kept.
 func (s *Grants) revokeGrant(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
 		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
@@ -178,7 +178,7 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Claims returns the grants that are valid according to their rows alone, whether or not the register contains them.
+// Claims returns the grants that are valid according to their rows alone. The register may contain them or not.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, &authority.View{}, func(*Grant) bool { return true }, "")
 	for _, g := range list {

@@ -40,7 +40,7 @@ type Meter struct {
 	Arguments []byte
 }
 
-// Look returns the refusal that [Take] would return now, but changes nothing.
+// Look returns the refusal that [Take] would return now. It changes nothing.
 func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
 	stopped, _, err := m.check(tx)
 	return stopped, err
@@ -80,7 +80,7 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		return stopped, err
 	}
 	if m.Rate != nil {
-		// A tick is the time of a counted call. Keep ticks for two windows, because the clock may be moved back.
+		// A tick is the time of a counted call. Ticks are kept for two windows, because a clock may be moved back.
 		if _, err := tx.Exec(oldTicks, m.Agent, m.Tool, m.At.Add(-2*m.Rate.Per).UnixMicro()); err != nil {
 			return nil, err
 		}

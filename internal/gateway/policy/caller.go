@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// groupsIn returns the groups that a rule names. Cedar cannot convert a string to an entity, so a rule cannot depend on
-// any other group.
+// groupsIn returns the groups that a rule names. Other groups cannot change the rule's result, because Cedar cannot
+// convert a string to an entity.
 func groupsIn(p *ast.Policy) []string {
 	var groups []string
 	add := func(entities ...types.EntityUID) {
@@ -55,8 +55,8 @@ func entitiesIn(v types.Value) (entities []types.EntityUID) {
 	return entities
 }
 
-// named returns the caller's groups that appear in a rule. The result is sorted, without duplicates, and at most as
-// long as the list of groups in the policy, however many groups the caller has.
+// named returns those of the caller's groups that any rule names, sorted and without duplicates. The result is
+// therefore never longer than the list of groups in the policy, even if the caller has very many groups.
 func (r *Rules) named(a *identity.Attributes) []string {
 	if a == nil || r == nil || len(r.groups) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (r *Rules) named(a *identity.Attributes) []string {
 // groupsKey returns a comparable form of a list of groups.
 func groupsKey(groups []string) string { return strings.Join(groups, "\x00") }
 
-// dependsOnCaller reports whether a rule of the view reads what the caller's credential says.
+// dependsOnCaller reports whether a rule of the view reads properties of the caller from the credential.
 func (v *view) dependsOnCaller() bool {
 	return v.uses.has(partCredential) || slices.ContainsFunc(v.rules, func(r *rule) bool { return len(r.groups) > 0 })
 }

@@ -44,7 +44,7 @@ type Case struct {
 	Tool       string `toml:"tool"`
 	SideEffect string `toml:"side_effect"`
 	Caller     string `toml:"caller"`
-	// Groups, Issuer, ACR and AMR are what the caller's credential says, as [identity.Attributes] explains.
+	// Groups, Issuer, ACR and AMR are the caller's properties from the credential. See [identity.Attributes].
 	Groups []string `toml:"groups"`
 	Issuer string   `toml:"issuer"`
 	ACR    string   `toml:"acr"`

@@ -23,9 +23,9 @@ import (
 // Severity is the severity of a problem.
 type Severity string
 
-// The severities of problems. A rule with an error stays in force. A forbid rule that cannot be evaluated is treated as
-// matching, and a permit rule that cannot be evaluated permits nothing. A comparison with a spelling that never occurs
-// ([NeverThere]) is always false.
+// The severities of problems. A rule with an error stays in force: if it is a forbid rule that cannot be evaluated, it
+// is treated as matching; if it is a permit rule that cannot be evaluated, it permits nothing. A comparison with a
+// spelling that never occurs ([NeverThere]) is always false.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -82,8 +82,8 @@ func (r *Rules) Check(c Checking) []Problem {
 	return all
 }
 
-// checkAlone reports the problems of a rule that do not depend on other rules or on agents. Only these problems can be
-// errors.
+// checkAlone reports the problems of a rule that do not depend on other rules or on agents. All problems with the
+// severity Error are among them.
 func (r *rule) checkAlone(declared schema.RecordType, add adder) {
 	r.checkTypes(declared, add)
 	r.checkText(add)
@@ -133,8 +133,8 @@ func (r *rule) checkTypes(declared schema.RecordType, add adder) {
 	}
 }
 
-// typeProblem reports a message of Cedar's validator. If reported is set, messages about types are skipped, because
-// checkTypes has already reported these problems.
+// typeProblem reports a message of Cedar's validator as a problem. If reported is set, checkTypes has already reported
+// the problems with types, so typeProblem skips messages about them.
 func (r *rule) typeProblem(message string, reported bool, add adder) {
 	const unguarded = "unable to guarantee safety of access to optional attribute `"
 	switch {
@@ -374,7 +374,7 @@ func (r *Rules) shadowedBy(i int) (*rule, string) {
 		case other.forbid != one.forbid:
 			continue
 		case same && covers(one.ast, other.ast) && j > i:
-			continue // of two equal rules, the second is redundant
+			continue // of two equal rules, only the second is redundant
 		}
 		return other, "already covers this rule"
 	}

@@ -43,15 +43,15 @@ var Mapping = []string{
 		"comparing it is an error; a forbid rule with an error is treated as matching",
 }
 
-// Limits on the arguments that rules read. Larger arguments are refused. Without limits, an attacker could send many
-// values with the same hash, and Cedar would take quadratic time to build a set of them.
+// Limits on the arguments that rules read. Calls with larger arguments are refused. Without the limits, an attacker
+// could send many values with the same hash, and Cedar would take quadratic time to build a set of them.
 const (
 	maxValues   = 10_000
 	maxElements = 1_000
 	maxBases    = 16
 	maxFolders  = 10_000 // folders and domains in all sets together, including duplicates
 
-	// Checking one MiB can take a few seconds, so these limits are lower than the limit on the size of a request.
+	// These limits are lower than the limit on the size of a request, because checking one MiB can take a few seconds.
 	maxNameBytes = 128 << 10 // the size of all names together, in bytes
 	maxTextBytes = 1 << 20   // the size of all strings together, in bytes
 )
@@ -72,9 +72,9 @@ var errUnreadable = errors.New("the arguments are not valid JSON")
 type member struct {
 	key   string
 	words []string // words caches wordsOf(key), which is slow for long names
-	// under contains the words of the nearest name that declares a path, host or database. This is the member's own name
-	// or the name of an enclosing object. A general name inherits these words. In {"host": {"name": "…"}}, for example,
-	// "name" inherits "host".
+	// under contains the words of the nearest name that declares a path, host or database: the member's own name, or
+	// the name of an enclosing object. A member with a general name inherits these words. In {"host": {"name": "…"}},
+	// for example, "name" inherits "host".
 	under     []string
 	inherited bool
 }
@@ -104,7 +104,7 @@ type text struct {
 	pathOf []string
 }
 
-// reader reads the arguments of one call.
+// reader reads the arguments of one call and finds the paths, hosts and databases in them.
 type reader struct {
 	ctx   context.Context
 	f     *facts
@@ -120,7 +120,8 @@ type reader struct {
 	top                    text // how rules read the current top-level argument
 }
 
-// read reads the arguments of a call. It checks spellings last, when all base folders of relative paths are known.
+// read reads the arguments of a call. It checks spellings at the end, when it knows all folders against which relative
+// paths can be resolved.
 func (f *facts) read(ctx context.Context, arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
@@ -348,7 +349,8 @@ func (r *reader) checkNumber(m *member, n int64) error {
 		(n == 0 || n >= 1<<24 && n < 1<<32) {
 		return &flawError{oddAddress, "the argument " + quote(m.key)}
 	}
-	// The whole argument name must be in databaseWords. The number in db_timeout, for example, is not a database name.
+	// Only a name that is in databaseWords as a whole declares a database. A number in db_timeout, for example, is not
+	// a database name.
 	if uses.has(partDatabases) && databaseWords[fold(m.key)] {
 		r.f.addDatabase(strconv.FormatInt(n, 10))
 	}

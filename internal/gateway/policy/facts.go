@@ -33,8 +33,8 @@ func infoOf(c *call.Call, t *agent.Tool, now time.Time) callInfo {
 	return m
 }
 
-// known keeps the facts of a call for a later check of the same call. The gate checks a call again inside a transaction
-// just before the call is sent. Reading the arguments again there would delay other writers.
+// known keeps the facts of a call for the second check of the same call. The gate runs that check inside a transaction
+// just before the call is sent, where reading the arguments again would delay other writers.
 type known struct {
 	arguments []byte
 	facts     map[factsKey]*facts
@@ -45,7 +45,7 @@ type factsKey struct {
 	asSent bool
 }
 
-// knownOf returns what an earlier check of the call kept.
+// knownOf returns what an earlier check of the call has stored, or an empty store for this check.
 func knownOf(c *call.Call) *known {
 	k, _ := c.Known.(*known)
 	if k == nil || !bytes.Equal(k.arguments, c.Arguments) {
@@ -82,7 +82,7 @@ func (v *view) gather(ctx context.Context, m callInfo, arguments []byte, asSent 
 	key := factsKey{v, asSent}
 	if m.known != nil && m.known.facts[key] != nil {
 		*f = *m.known.facts[key]
-		f.m = m // the facts are kept, but the time has changed
+		f.m = m // everything but the time is the same
 		return f, nil
 	}
 	if err := f.read(ctx, arguments); err != nil {

@@ -30,15 +30,15 @@ func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, c *call.Call)
 	return l.load().foresee(asked{a, name, t, c, l.options.Now(), 0, false, ""})
 }
 
-// Could reports whether the rules can allow a request of the caller of c with these arguments, at some time and with some
-// skill. If open is set, it names a further argument, whose value is unknown.
+// Could reports whether the rules can allow a request of the caller of c with these arguments, at some time and with
+// some skill. If open is not empty, it is the name of one more argument, whose value is unknown.
 func (l *Live) Could(a *agent.Agent, name string, t *agent.Tool, c *call.Call, open string) bool {
 	unknown := partTime | partSkill
 	return l.load().foresee(asked{a, name, t, c, l.options.Now(), unknown, true, open}) != Never
 }
 
-// Possible reports whether the rules can allow a call to a tool, by some caller at some time with some arguments. A
-// server needs access for such tools.
+// Possible reports whether the rules can allow a call to a tool, by some caller at some time with some arguments. If
+// so, the tool's server needs its access rights.
 func (l *Live) Possible(a *agent.Agent, name string, t *agent.Tool) bool {
 	unknown := partCaller | partCredential | partSkill | partTime
 	return l.load().foresee(asked{a, name, t, &call.Call{}, l.options.Now(), unknown, false, ""}) != Never
@@ -53,7 +53,7 @@ type asked struct {
 	now   time.Time
 	// unknown contains the parts of the context that are unknown in addition to the arguments.
 	unknown part
-	// known is set if the arguments of c are known. If open is set, the argument with this name is still unknown.
+	// known is set if the arguments of c are known. If open is not empty, the argument with this name is still unknown.
 	known bool
 	open  string
 }
@@ -73,7 +73,7 @@ func (s *snapshot) foresee(q asked) Foresight {
 	}
 	f := &facts{view: s.view(q.agent, subjectOf(q.agent, q.name, q.tool), groups), m: infoOf(q.c, q.tool, q.now)}
 	if q.known && f.view.uses.has(ofArguments) && f.read(context.Background(), q.c.Arguments) != nil {
-		return Never // such arguments are always refused
+		return Never // a call with such arguments is always refused
 	}
 	unknown := q.unknown | partFlow // the origin of unknown arguments is unknown
 	if !q.known || q.open != "" {
@@ -93,7 +93,7 @@ func (s *snapshot) foresee(q asked) Foresight {
 	return p.of(f.view, needsPermit)
 }
 
-// prediction evaluates rules with an environment in which some parts of the context are unknown.
+// prediction evaluates rules while some parts of the context are unknown.
 type prediction struct {
 	env     eval.Env
 	unknown part
@@ -140,8 +140,8 @@ func (f *facts) env(context types.Record) eval.Env {
 	return eval.Env{Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource, Context: context}
 }
 
-// unknownContext returns a context in which each of the given parts is replaced by a Cedar variable. A variable stands
-// for an unknown value.
+// unknownContext returns a context in which each of the given parts is replaced by a Cedar variable, which represents
+// an unknown value.
 func (f *facts) unknownContext(unknown part) types.Record {
 	parts := f.context(everyPart &^ unknown).Map()
 	for _, p := range partTable {

@@ -9,14 +9,14 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// listings keeps the answers of [Live.Hidden] for one snapshot of the policy.
+// listings caches the results of [Live.Hidden] for one snapshot of the policy.
 type listings struct {
 	mu  sync.Mutex
 	all map[listingKey]*listing
 }
 
-// listingKey contains everything that an answer depends on. The pointer is weak, so that the key does not keep an agent
-// in memory after a reload. Fields that the rules do not read are empty, so that callers can share answers.
+// listingKey contains everything that a result depends on. The pointer is weak, so that the key does not keep an agent
+// in memory after a reload. Fields that the rules do not read are empty, so that several callers can share a result.
 type listingKey struct {
 	agent                            weak.Pointer[agent.Agent]
 	name                             string
@@ -28,7 +28,7 @@ type listing struct {
 	hidden []bool
 }
 
-// maxListings is the maximum number of answers that are kept.
+// maxListings is the maximum number of cached results.
 const maxListings = 1_000
 
 // find returns the entry for a key. If the entry is new, the caller must compute its content.
@@ -44,9 +44,8 @@ func (l *listings) find(key listingKey) *listing {
 	return l.all[key]
 }
 
-// Hidden reports for each of an agent's tools whether the rules deny every call to it by the caller of c, whatever its
-// arguments, its time and its skill are. A nil slice means that no tool is hidden. The caller must not change the
-// result.
+// Hidden reports for each of an agent's tools whether the rules deny every call to it by the caller of c, for all
+// arguments, times and skills. A nil slice means that no tool is hidden. The caller must not change the result.
 func (l *Live) Hidden(a *agent.Agent, name string, c *call.Call) []bool {
 	if found := l.listing(a, name, c); found != nil {
 		return found.hidden
@@ -54,8 +53,8 @@ func (l *Live) Hidden(a *agent.Agent, name string, c *call.Call) []bool {
 	return nil
 }
 
-// Version returns a value that changes when the rules, or what they read of the caller of c, change. It may also change
-// at other times.
+// Version returns a value that changes when the rules change, or when the caller's properties that the rules read
+// change. It may also change at other times.
 func (l *Live) Version(a *agent.Agent, name string, c *call.Call) any { return l.listing(a, name, c) }
 
 func (l *Live) listing(a *agent.Agent, name string, c *call.Call) *listing {

@@ -35,8 +35,8 @@ type Options struct {
 	Log func(message string)
 	// Now is the clock that rules use; nil means time.Now.
 	Now func() time.Time
-	// Glance is the minimum time between two checks for changed files. If Glance is 0, the files are
-	// checked for every decision, which is slow under load.
+	// Glance is the minimum time between two checks for changed files. If Glance is 0, every decision checks the files,
+	// which is slow under load.
 	Glance time.Duration
 }
 
@@ -136,7 +136,7 @@ func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 	}
 	defer func() { <-l.reading }()
 	if s := known(); s != nil {
-		return s, nil // another caller has just checked
+		return s, nil // another caller has just checked the files
 	}
 	began := time.Since(l.opened)
 	was := l.current.Load()
@@ -215,7 +215,7 @@ func (l *Live) report(was, now *snapshot) {
 type source struct {
 	path string
 	seen fs.FileInfo // nil if the file was missing
-	err  error       // why the file could not be read
+	err  error       // the error of the last read
 	// justWritten is set if the file was read shortly after a write. In that case, a second write could leave the
 	// modification time unchanged.
 	justWritten bool

@@ -22,7 +22,7 @@ type places struct {
 	// itself.
 	values, inAny, inAll map[string]bool
 	some                 bool
-	// count points to the number of folders and domains in all sets of the call. If the number exceeds maxFolders, the
+	// count points to the total number of folders and domains in the sets of the call. If it exceeds maxFolders, the
 	// sets stop growing and the call is refused.
 	count *int
 }
@@ -68,8 +68,8 @@ func (p *places) record() types.Value {
 	return types.NewRecord(types.RecordMap{"values": set(p.values), "any_under": set(p.inAny), "all_under": set(p.inAll)})
 }
 
-// addPath adds a canonical path. It adds a relative path for forbid rules only, both unchanged and resolved against
-// each folder in bases. After that, no permit rule about paths matches. The result is a flaw if there are too many
+// addPath adds a canonical path. It adds a relative path only for forbid rules, both unchanged and resolved against
+// each folder in bases; from then on, no permit rule about paths matches. The result is a flaw if there are too many
 // bases, or if a resolved path matches otherRoot.
 func (p *places) addPath(s string, bases []string) flaw {
 	for _, form := range forms(s) {
@@ -167,8 +167,8 @@ var (
 	perhapsPath = regexp.MustCompile(`(?i)[/\\]|^(?:%(?:2f|5c|2e|7e|25)|[^\x00-\x7f])`)
 )
 
-// addLooks adds a string as a path if it looks like a path. The string can be prose. If the path is not canonical,
-// addLooks therefore normalizes its segments and does not refuse it. But it refuses disguised characters, home folders,
+// addLooks adds a string as a path if it looks like a path. Because the string may be prose, addLooks normalizes the
+// segments of a path that is not canonical instead of refusing it. It still refuses disguised characters, home folders,
 // and folders such as /proc/self/root, which give a file a second path.
 func (p *places) addLooks(text string, bases []string) flaw {
 	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")

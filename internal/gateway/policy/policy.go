@@ -328,9 +328,10 @@ func (r rules) find(id types.PolicyID) *rule {
 	return r[slices.IndexFunc(r, func(one *rule) bool { return one.id == id })]
 }
 
-// decide evaluates the rules of a view for a call. A grant gives an agent no more than its manifest requests. So a permit
-// rule applies only if it matches both with all scopes of the tool and with the requested scopes. The requested scopes
-// alone are not enough: a rule can permit tools without a certain scope. Forbid rules see all scopes.
+// decide evaluates the rules of a view for a call. A grant must not give an agent more than its manifest requests. So a
+// permit rule applies only if it matches twice: with all scopes of the tool, and with only the requested scopes. The
+// second match alone is not enough, because a rule can permit tools that lack a certain scope. Forbid rules see all
+// scopes.
 func (v *view) decide(ctx context.Context, m callInfo, arguments []byte) (verdict, error) {
 	found, err := v.evaluate(ctx, m, arguments)
 	if err != nil || v.ceiling == nil || len(found.permits) == 0 {

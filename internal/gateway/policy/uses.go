@@ -74,8 +74,8 @@ func partNamed(name types.String) part {
 	return 0
 }
 
-// usage describes what rules read from the context. ambit builds only these parts of the context. Argument names are
-// folded, so that all spellings of a name are equal.
+// usage describes which parts of the context rules read. ambit builds only these parts. Argument names are folded, so
+// that all spellings of a name are equal.
 type usage struct {
 	parts part
 	// The fields arguments and pathOf contain the names that rules use directly below context.arguments and
