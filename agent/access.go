@@ -41,12 +41,12 @@ const (
 // Any stands for every public host, or for every program.
 const Any = "*"
 
-// Access derives the access of a tool server from the manifest alone. The server's callable tools decide whether the
-// server can write, connect or start programs. The server's arguments and settings name its paths and hosts. A server
-// on another machine has no access to this machine.
+// Access derives the access of a tool server from the manifest alone. The classes of the server's callable tools
+// decide whether the server can write files, connect to hosts or start programs. The server's arguments and settings
+// name the paths and hosts. A server on another machine has no access to this machine.
 //
-// Arguments and settings are text, so Access accepts only clear cases: whole paths, URLs and HOST:PORT. The owner can
-// add what is missing.
+// Arguments and settings are free text, so Access recognizes only whole paths, URLs and HOST:PORT. The owner can add
+// rights that the list lacks.
 func (a *Agent) Access(s *Server) Access {
 	if s.Transport == StreamableHTTP {
 		return nil
@@ -237,9 +237,9 @@ func notPath(text string) bool { return cleanPath(text) == "" }
 // settings.
 var notDeclared = []string{"/proc", "/sys", "/dev", "/run", "/var/run"}
 
-// systemFolders lists folders with the programs and settings of the system. A server gets no right to write them
-// from its arguments and settings, because a path in these folders usually names a program or a certificate, not a
-// file that the server works on.
+// systemFolders lists the folders with the programs and settings of the operating system. A path in these folders
+// usually names a program or a certificate, not a file that the server works on. A server therefore gets no right to
+// write them from its arguments and settings.
 var systemFolders = []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"}
 
 func ofSystem(path string) bool {
@@ -248,9 +248,9 @@ func ofSystem(path string) bool {
 	})
 }
 
-// cleanPath returns the shortest form of a path. It returns "" if the text is not a path, if a relative path leads out
-// of the home folder or the working folder, or if the path is within a folder in notDeclared. It also returns "" for /,
-// because / is the whole file system and a common URL prefix.
+// cleanPath returns the shortest form of a path. It returns "" if the text is not a path, if a relative path leads
+// out of the home folder or the working folder, or if the path is in a folder of notDeclared. It also returns "" for
+// /, because / means the whole file system and is also a common URL prefix.
 func cleanPath(text string) string {
 	home := ""
 	for _, prefix := range []string{"~", "$env:HOME"} {
@@ -271,8 +271,8 @@ func cleanPath(text string) string {
 	return clean
 }
 
-// hosts returns the hosts in the text: the hosts of URLs, or HOST:PORT. A name without a port counts only if the
-// setting or flag has a name such as DB_HOST, because file names look the same. The result contains no part of a
+// hosts returns the hosts in the text: the hosts of URLs, and HOST:PORT. A name without a port looks like a file
+// name, so it counts only if the setting or flag has a name such as DB_HOST. hosts never returns a part of a
 // password.
 func (m mention) hosts() []string {
 	texts := []string{m.text}
@@ -360,7 +360,7 @@ func SplitHost(text string) (host, port string) {
 			return "", ""
 		}
 	}
-	digits := "0123456789" // some resolvers treat 127.1 and 0x7f.0x1 as addresses
+	digits := "0123456789" // some resolvers treat 127.1 and 0x7f.0x1 as IP addresses
 	last, hex := strings.CutPrefix(labels[len(labels)-1], "0x")
 	if hex {
 		digits += "abcdef"
@@ -378,8 +378,7 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// sharedAddresses is the range that providers and overlay networks use between the private and the public network
-// (RFC 6598).
+// sharedAddresses is the shared address space of RFC 6598, which providers and overlay networks use internally.
 var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
 
 // LocalHost reports whether a host, with or without a port, is localhost or an address that is not public.

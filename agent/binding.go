@@ -132,8 +132,8 @@ func readInto[B Binding](raw []byte) (Binding, error) {
 	return b, err
 }
 
-// Milliseconds converts a number of milliseconds to a Duration. A number that is too large for a Duration (292 years)
-// yields the longest Duration in whole milliseconds.
+// Milliseconds converts a number of milliseconds to a Duration. If the number is too large for a Duration (292
+// years), it returns the longest Duration in whole milliseconds.
 func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
@@ -163,8 +163,8 @@ type Server struct {
 	Digest string `json:"package_digest,omitempty"`
 	// Placeholder is set if the digest is all zeros. The package is then not pinned.
 	Placeholder bool `json:"placeholder,omitempty"`
-	// Required is set if the agent cannot work without the server. Otherwise, only the server's own tools are refused
-	// while the server is unavailable.
+	// Required is set if the agent cannot work without the server. If an optional server is unavailable, ambit
+	// refuses only the calls to that server's tools.
 	Required bool `json:"required,omitempty"`
 	// Review lists the tools whose side-effect class is a guess that no person has checked yet.
 	Review []string `json:"review,omitempty"`
@@ -213,8 +213,8 @@ type Slot struct {
 	Label string `json:"label"`
 	Env   string `json:"env"`
 	Type  string `json:"type"`
-	// Scopes are the OAuth scopes of the access token for which ambit exchanges the slot's value, the key of a service
-	// account. Without Scopes, the value is not exchanged.
+	// Scopes are OAuth scopes. If the slot has scopes, its value is the key of a service account, and ambit exchanges
+	// the key for an access token with these scopes. Otherwise, ambit sends the value itself.
 	Scopes      []string `json:"scopes,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Required    bool     `json:"required"`

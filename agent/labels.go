@@ -19,8 +19,9 @@ type Labels struct {
 // send private data to the author.
 func (l Labels) All() bool { return l.Private && l.Untrusted && l.CanSend }
 
-// Labels derives the labels from what the agent can use. Annotations come from the servers themselves, so they can
-// set a label, but never clear one. If some required servers are unknown, all labels are set.
+// Labels derives the labels from the agent's tools and rights. Tool annotations come from the servers, which are not
+// trusted, so an annotation can set a label but never clear one. If some required servers are unknown, all labels are
+// set.
 func (a *Agent) Labels() (l Labels) {
 	if len(a.Servers) < len(a.Requirements) {
 		return Labels{true, true, true}
@@ -42,7 +43,7 @@ func (a *Agent) Labels() (l Labels) {
 			l.Untrusted = true // strangers may have written the text that the tool returns
 		}
 		open := t.Annotations.OpenWorld != nil && *t.Annotations.OpenWorld
-		// Other people can read the data that a tool writes on another machine.
+		// A tool that writes on another machine can send data to the people who read it there.
 		if t.SideEffect.Rank() > Write.Rank() || t.SideEffect == Write && (open || len(r.Hosts) > 0) {
 			l.CanSend = true
 		}

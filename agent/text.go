@@ -56,9 +56,9 @@ const (
 )
 
 // Placeholders returns the placeholders of a template, and the offsets of all braces outside placeholders. A
-// placeholder's name begins with a letter or underscore. Letters, digits, underscores, hyphens and dots can follow, and
-// then a modifier.
-// Texts such as {} and { "a": 1 } are not placeholders, so a template can contain JSON.
+// placeholder's name begins with a letter or underscore, followed by letters, digits, underscores, hyphens and dots.
+// A modifier can follow the name. Texts such as {} and { "a": 1 } are not placeholders, so a template can contain
+// JSON.
 func Placeholders(template string) (found []Placeholder, stray []int) {
 	for i := 0; i < len(template); i++ {
 		switch template[i] {
@@ -136,7 +136,7 @@ func KindOfBody(contentType, template string) BodyKind {
 	return UnknownBody
 }
 
-// looksLikeJSON reports whether a template seems to be JSON. An opening brace that belongs to a placeholder does not count.
+// looksLikeJSON reports whether a template seems to be JSON. It ignores an opening brace that begins a placeholder.
 func looksLikeJSON(template string) bool {
 	template = strings.TrimLeft(template, " \t\r\n")
 	if template == "" || template[0] != '{' && template[0] != '[' {
