@@ -24,8 +24,8 @@ type entry struct {
 func file(name string, body []byte) entry    { return entry{name: name, body: body, mode: 0o644} }
 func program(name string, body []byte) entry { return entry{name: name, body: body, mode: 0o755} }
 
-// tarOf returns a tar archive with the entries in the order of their names, and with the folders that contain them. All
-// files have the same time, so equal entries always result in the same bytes.
+// tarOf returns a tar archive with the entries, sorted by name, and the folders that contain the entries. All files
+// get the same modification time, so equal entries always result in the same bytes.
 func tarOf(entries []entry, made time.Time) ([]byte, error) {
 	all := slices.Clone(entries)
 	have := map[string]bool{}
@@ -63,7 +63,7 @@ func tarOf(entries []entry, made time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// tarGz returns tarOf with gzip's compression. The header of gzip contains no name and no time.
+// tarGz returns the archive of tarOf, compressed with gzip. The gzip header contains no file name and no time.
 func tarGz(entries []entry, made time.Time) ([]byte, error) {
 	text, err := tarOf(entries, made)
 	if err != nil {

@@ -84,7 +84,8 @@ func componentOf(p part) cdx.Component {
 	return c
 }
 
-// packageURL returns the package URL of a module. The type golang requires lower case and an escaped plus sign.
+// packageURL returns the package URL of a module. Package URLs of Go modules must be in lower case, with escaped plus
+// signs.
 func packageURL(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

@@ -20,14 +20,14 @@ import (
 // imageUser is the user that ambit runs as in the image. deploy/container/Containerfile has the same user.
 const imageUser = 10001
 
-// rootTerms are the terms of the root certificates in the image.
+// rootTerms contains the licence terms of the root certificates in the image.
 const rootTerms = `The root certificates are Mozilla's, from the Go module golang.org/x/crypto/x509roots/fallback.
 Mozilla's list of root certificates is under the Mozilla Public License 2.0: https://mozilla.org/MPL/2.0/
 `
 
-// image returns an OCI image layout, as a tar archive, with an image for each binary. The image contains ambit and the
-// root certificates, and nothing else: no shell, and no bubblewrap. It runs agents whose tools are requests, prompts or
-// remote servers. For local tool servers and programs, deploy/container has a recipe.
+// image returns a tar archive of an OCI image layout, with one image for each binary. An image contains ambit and the
+// root certificates, but no shell and no bubblewrap. It can run agents whose tools are HTTP requests, prompts or
+// remote servers. For local tool servers and programs, use the recipe in deploy/container.
 func (c *contents) image(binaries []binary) ([]byte, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range binaries {
@@ -121,8 +121,8 @@ func (c *contents) imageFor(b binary) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// rootCertificates returns the root certificates for TLS servers. Roots with a constraint are left out, because a PEM
-// file cannot express it.
+// rootCertificates returns the root certificates for TLS servers. It leaves out roots with a constraint, because a
+// PEM file cannot express the constraint.
 func rootCertificates() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {

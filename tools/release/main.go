@@ -8,13 +8,12 @@
 // contain no paths, times, user names or machine names, and are built without cgo. The only time in the bill of
 // materials is SOURCE_DATE_EPOCH.
 //
-// The bill of materials has the CycloneDX format. The bill lists the modules that the linker put into the binaries,
-// with their platforms, and the embedded tables of third-party data. Modules that are only in go.mod are not listed.
+// The bill of materials has the CycloneDX format. It lists the modules that the linker put into the binaries, with
+// their platforms, and the embedded tables of third-party data. It does not list modules that are only in go.mod.
 //
-// The command downloads nothing. The command takes modules from Go's module cache. The command first verifies the
-// hashes of the modules, because "go build" does not verify cached modules. The command fails if a part has no
-// licence, if a table is not listed in tables.go, or if a file is not committed. The previous release is replaced
-// only when the new release is complete.
+// The command downloads nothing. It takes modules from Go's module cache, and first verifies their hashes, because
+// "go build" does not verify cached modules. The command fails if a part has no licence, if a table is not listed in
+// tables.go, or if a file is not committed. It replaces the previous release only when the new release is complete.
 package main
 
 import (
@@ -198,7 +197,8 @@ func checkCommitted(version string) error {
 	return nil
 }
 
-// checkReplaceable returns an error if a folder contains files that do not belong to an earlier release.
+// checkReplaceable returns an error if the folder contains files that do not belong to an earlier release, because
+// publish would delete them.
 func checkReplaceable(out string) error {
 	entries, err := os.ReadDir(out)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {

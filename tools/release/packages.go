@@ -40,8 +40,8 @@ const (
 	home    = "https://github.com/ambit-run/ambit"
 )
 
-// packageVersion returns the version in the form that packages need: a semantic version without v. A version without
-// this form, such as a commit, becomes a pre-release of 0.0.0.
+// packageVersion converts a version to the form that packages need: a semantic version without v. A version in
+// another form, such as a commit, becomes a pre-release of 0.0.0.
 func packageVersion(version string) string {
 	if v := "v" + strings.TrimPrefix(version, "v"); semver.IsValid(v) {
 		return strings.TrimPrefix(semver.Canonical(v), "v")
@@ -54,11 +54,11 @@ func packageVersion(version string) string {
 	}, "g"+version)
 }
 
-// manDate matches the date of a manual page. It is the time of generation, which would differ between releases.
+// manDate matches the date in a manual page. The date is the time of generation, so it differs between builds.
 var manDate = regexp.MustCompile(`^(\.TH AMBIT 1 )"[^"]*"`)
 
 // contentsOf returns the files of the packages other than the binaries. It runs a binary for this machine, because
-// ambit generates the manual and the completions from its verbs.
+// ambit generates its manual and shell completions from its commands.
 func contentsOf(run, version string, licences []byte, made time.Time) (*contents, error) {
 	c := &contents{version: packageVersion(version), made: made, licences: licences, units: map[string][]byte{}}
 	for _, g := range []struct {
@@ -77,7 +77,7 @@ func contentsOf(run, version string, licences []byte, made time.Time) (*contents
 		*g.into = out
 	}
 	if !manDate.Match(c.man) {
-		return nil, errors.New("the manual page has no date that could be replaced")
+		return nil, errors.New("cannot find the date in the .TH line of the manual page")
 	}
 	c.man = manDate.ReplaceAll(c.man, []byte(`${1}"`+made.Format(time.DateOnly)+`"`))
 	for _, name := range []string{"ambit-serve.service", "ambit-worker.service", "ambit.sysusers"} {
@@ -174,8 +174,8 @@ func (c *contents) npmPackage(suffix, description string) npmPackage {
 //go:embed npm/ambit.js
 var launcher []byte
 
-// npm returns the package that people install. It contains only a launcher. The binaries are in optional dependencies,
-// and npm installs only the one for its platform, without running a script.
+// npm returns the npm package that people install. The package contains only a launcher. The binaries are in optional
+// dependencies: npm installs only the binary for its platform, and runs no install script.
 func (c *contents) npm(binaries []binary) ([]byte, error) {
 	p := c.npmPackage("", summary)
 	p.Bin, p.Engines = map[string]string{"ambit": "bin/ambit.js"}, map[string]string{"node": ">=18"}

@@ -20,7 +20,7 @@ type table struct {
 	terms               string // licence terms in addition to the module's licence
 }
 
-// unicodeTerms refers to Unicode's licence, because none of the modules contains the text of that licence.
+// unicodeTerms refers to Unicode's licence, because no module contains the text of that licence.
 const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another
 form, under the UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
