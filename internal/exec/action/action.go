@@ -179,7 +179,7 @@ func isObject(schema string) bool {
 	return string(rawjson.Lookup([]byte(schema), "type")) == `"object"`
 }
 
-// maxDepth is the maximum number of tools in a chain of calls between agents.
+// maxDepth is the maximum length of a chain of calls between agents, in tools.
 const maxDepth = 8
 
 // chain is the context key for the chain of tools that are being called. Each entry has the form NAME/tool. The
@@ -205,7 +205,7 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 		Tool: to.Tool, Arguments: c.Arguments, Principal: c.Principal, Parent: c.ID, Skill: c.Skill, Timeout: c.Timeout,
 		OnNotify: c.OnNotify, By: c.By, Gone: c.Gone, Attributes: c.Attributes,
 	}
-	// If a call is repeated, the inner call must get the same idempotency key as the first time.
+	// A repeated call must pass the same idempotency key to the inner call as the first time.
 	switch prefix := "compose/" + b.Name + "/"; {
 	case c.IdempotencyKey != "":
 		inner.IdempotencyKey = prefix + c.IdempotencyKey

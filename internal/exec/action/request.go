@@ -60,7 +60,7 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 	for name, template := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Accept-Encoding"):
-			// Ignore this header in the manifest, because the transport negotiates the encoding.
+			// The HTTP transport negotiates the encoding, so the manifest's header is ignored.
 		case credential.Uses(template):
 			secret[name] = template
 		case args.leaveOut(template):
@@ -166,7 +166,8 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // the host is not a name, for example an IP address; egress refuses such a host by default
+		// The host is not a domain name but, for example, an IP address. Package egress refuses such hosts by default.
+		name = strings.ToLower(u.Hostname())
 	}
 	if name != h.Host {
 		return nil, call.Refuse(stage, call.HostNotAllowed,
@@ -232,7 +233,7 @@ func changesPath(segment string, whole bool) bool {
 	return slices.Contains(parts, ".") || slices.Contains(parts, "..") || len(parts) > 1 && slices.Contains(parts, "")
 }
 
-// maxDecoded is how often a value is decoded in the search for slashes.
+// maxDecoded is the maximum number of times that a value is percent-decoded to find hidden slashes.
 const maxDecoded = 5
 
 // setBody sets the body of a request. It sets no body for GET and HEAD.
@@ -261,8 +262,8 @@ const (
 	typeText = "text/plain; charset=utf-8"
 )
 
-// body fills the placeholders of a request body. It escapes the values as the content type in the manifest requires, so
-// no value decides how values are escaped. The second result is the content type to use if the manifest sets none.
+// body fills the placeholders of a request body. The content type in the manifest decides how values are escaped, so
+// that no value can change the escaping. The second result is the content type to use if the manifest sets none.
 func (a arguments) body(template, contentType string) ([]byte, string, error) {
 	var esc escape
 	kind := agent.KindOfBody(contentType, template)
@@ -293,11 +294,11 @@ func (a arguments) body(template, contentType string) ([]byte, string, error) {
 	return []byte(text), typeText, err
 }
 
-// sameParts returns a refusal if a filled multipart body has other boundaries than its template.
+// sameParts returns a refusal if the filled body has other multipart boundaries than its template.
 func sameParts(template, filled, contentType string) error {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" || strings.ContainsAny(params["boundary"], "{}") {
-		return call.Refuse(stage, call.InputInvalid, "the content type %s has no fixed boundary", diag.Quote(contentType))
+		return call.Refuse(stage, call.InputInvalid, "the content type %s needs a fixed boundary", diag.Quote(contentType))
 	}
 	if boundary := "--" + params["boundary"]; strings.Count(filled, boundary) != strings.Count(template, boundary) {
 		return call.Refuse(stage, call.InputInvalid, "a value for a multipart body contains the boundary between its parts")
@@ -398,14 +399,15 @@ type arguments struct {
 	spare *int
 }
 
-// The values in a request can take up spareBytes bytes, plus growth bytes for each byte of the arguments, because
-// escaping makes values larger, and templates can repeat values.
+// spareBytes and growth limit the size of the values in a request: spareBytes bytes, plus growth bytes for each byte
+// of the arguments. The limit is larger than the arguments, because escaping makes values larger, and templates can
+// repeat values.
 const (
 	spareBytes = 1 << 20
 	growth     = 8
 )
 
-// take subtracts n from spare. It returns a refusal if spare becomes negative.
+// take subtracts n from spare. It returns a refusal if spare would become negative.
 func (a arguments) take(n int) error {
 	if *a.spare -= n; *a.spare < 0 {
 		r := call.Refuse(stage, call.InputTooLong, "the arguments make the request of %s too large", a.tool.Name)

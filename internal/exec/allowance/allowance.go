@@ -1,15 +1,16 @@
 // Package allowance stores the rights that a person added for the tool servers of agents.
 //
-// The access of a server consists of the rights that the manifest implies (see [agent.Agent.Access]) and of the rights
-// in this package. A manifest, a lock file or an extension can only propose rights, because all of them come from the
-// author of the agent.
+// The access of a server consists of the rights that the manifest implies (see [agent.Agent.Access]) and of the
+// rights in this package. A manifest, a lock file or an extension can only propose rights, because all of them come
+// from the author of the agent.
 //
-// An allowance belongs to the name of an agent, to the id in its manifest, and to the program of one server. A manifest
-// can claim any id, and an agent can be replaced by another agent with the same name. Therefore all of them must match.
+// An allowance belongs to the name of an agent, to the id in its manifest, and to the program of one server. All
+// three must match, because a manifest can claim any id, and an agent can be replaced by another agent with the same
+// name.
 //
-// An allowance counts only while the register of authority contains exactly its row. An attacker who can write to the
-// store but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has no effect
-// and is reported.
+// An allowance has an effect only while the register of authority contains exactly its row. An attacker who can write
+// to the store but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has
+// no effect and is reported.
 package allowance
 
 import (
@@ -133,8 +134,8 @@ func query(tx state.Tx, v *authority.View, where string, args ...any) (list []*A
 
 const ofHolder = `WHERE agent = $1 AND id = $2 AND server = $3 AND code = $4`
 
-// of returns the allowances of a server. Someone who controls the database can make it answer with the registered rows of
-// another server, so of compares the holder itself.
+// of returns the allowances of a server. An attacker who controls the database can return registered rows of another
+// server, so of also compares the holder of each row.
 func (s *Allowances) of(tx state.Tx, h Holder) ([]*Allowance, error) {
 	list, err := s.query(tx, ofHolder, h.Agent, h.ID, h.Server, h.Code)
 	for _, a := range list {
@@ -200,7 +201,7 @@ func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, b
 }
 
 func (s *Allowances) put(tx state.Tx, a *Allowance) error {
-	// The column signature was used before the register of authority existed.
+	// The column signature is always empty. It was used before the register of authority existed.
 	_, err := tx.Exec(`INSERT INTO allowances (`+columns+`, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (agent, id, server, code, kind, what, private) DO UPDATE SET
 allowed_by = excluded.allowed_by, allowed = excluded.allowed, signature = excluded.signature`,

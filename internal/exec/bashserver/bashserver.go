@@ -1,7 +1,7 @@
 // Package bashserver is a small MCP tool server. Its only tool, execute, runs a shell command in the sandbox.
 //
 // Every command runs in the standard tier of the sandbox, without network. Memory, processes, time and output are
-// limited. A command can use the machine's programs. A command can write only to the work folder. If the sandbox is
+// limited. A command can use the machine's programs, but can write only to the work folder. If the sandbox is
 // unavailable, every call is refused with isolation_unavailable. No option runs a command without the sandbox.
 //
 // All processes of a command are killed when the command ends. Only the files in the work folder are kept. The size
@@ -251,12 +251,12 @@ func (l *stderrLines) String() string {
 	return strings.TrimSuffix(l.text.String(), "\n")
 }
 
-// The limits for a work folder. A folder that already exceeds a limit must not grow further.
+// These are the limits for a work folder. If a folder already exceeds a limit, its current size becomes the limit.
 const (
 	maxWork      = 1 << 30
 	maxWorkFiles = 200_000
-	// checkInterval is the minimum pause between two measurements of the folder. For large folders the pause is longer,
-	// because measuring must take at most a tenth of the time.
+	// checkInterval is the minimum pause between two measurements of the folder. For large folders, the pause is
+	// longer, so that measuring takes at most a tenth of the time.
 	checkInterval = 250 * time.Millisecond
 )
 
