@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// keyring stores short strings for the user of the session. An example is the keyring of the operating system.
+// keyring stores short strings for the user of the session, like the keyring of the operating system.
 type keyring interface {
 	get(account string) (string, error)
 	set(account, text string) error
@@ -96,7 +96,7 @@ func (k keyFile) create() (*age.X25519Identity, error) {
 	text := ident.String()
 	if k.prefer != nil {
 		account := "vault-" + rand.Text()
-		// Read the value back, because some keyrings accept a value but do not return it later.
+		// Some keyrings accept a value but do not return it later, so read the value back.
 		if err := k.prefer.set(account, text); err == nil {
 			if back, err := k.prefer.get(account); err == nil && back == text {
 				text = keyringPrefix + account
@@ -136,7 +136,7 @@ const (
 	keyringWait = 30 * time.Second
 	// keyringPause is the delay before the next request after an error from the keyring.
 	keyringPause = 5 * time.Second
-	// keyringLost is the time after which an unanswered request is abandoned. The next caller then makes a new request.
+	// keyringLost is the age at which an unanswered request is abandoned. The next caller then makes a new request.
 	keyringLost = time.Hour
 )
 
@@ -155,7 +155,7 @@ type boundedKeyring struct {
 type keyRequest struct {
 	begun time.Time
 	done  chan struct{}
-	// The fields below are set before the channel is closed.
+	// The fields below are set before the channel done is closed.
 	ended time.Time
 	text  string
 	err   error

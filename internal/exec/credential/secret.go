@@ -75,8 +75,8 @@ type content struct {
 	id    string // the manifest id of the agent for which the secret was set; if it is empty, any agent can use the secret
 	token string // the access token for which the value was exchanged, as [Source.Token] describes
 
-	// scopes are the scopes for which the key of a service account was set. If scoped is false, the key may be used for
-	// every scope.
+	// scopes are the scopes for which the key of a service account was set. If scoped is false, the key can be
+	// exchanged for tokens with any scope.
 	scopes []string
 	scoped bool
 }
@@ -143,8 +143,9 @@ func (s Secret) IsZero() bool { return s.in == nil }
 // Reveal returns the value of the secret.
 func (s Secret) Reveal() string { return s.content().value }
 
-// whole returns the text for {credential}: the value, or the access token for which the value was exchanged. A JSON
-// secret and the key of a service account have secret fields and are never sent as a whole.
+// whole returns the text that replaces {credential}: the value, or the access token for which the value was
+// exchanged. The second result is false for a JSON secret and for the key of a service account, because they must not
+// be sent as a whole.
 func (s Secret) whole() (string, bool) {
 	c := s.content()
 	if c.token != "" {
@@ -166,8 +167,8 @@ func (s Secret) allows(host string) bool {
 	return s.in != nil && (len(hosts) == 0 || agent.Covers(hosts, host))
 }
 
-// Field returns the text of a field of a JSON secret. If no field has exactly this name, a name with dots is treated
-// as a path into nested objects.
+// Field returns the text of a field of a JSON secret. If no field has exactly this name, Field treats the dots in the
+// name as a path into nested objects.
 func (s Secret) Field(name string) (string, bool) {
 	if s.Type() != JSON {
 		return "", false
@@ -285,10 +286,10 @@ func expand(template string, slot *agent.Slot, s Secret, fill func(string) (stri
 		case p.Name == placeholder:
 			text, ok := s.whole()
 			if !ok {
-				r := call.Refuse(Stage, call.CredentialMissing, "the credential %s is a JSON document with secret fields, "+
+				r := call.Refuse(Stage, call.CredentialMissing, "the credential %s is a JSON document, "+
 					"and the manifest does not name the field to send", slot.Ref)
-				r.Hint = "ask the author of the manifest to name a field of a json slot, such as {credential.access_token}, " +
-					"or for the key of a service account to add scopes"
+				r.Hint = "ask the author of the manifest to name a field of the document, such as {credential.access_token}, " +
+					"or to add scopes if the document is the key of a service account"
 				return "", r
 			}
 			b.WriteString(text)
@@ -329,8 +330,8 @@ func Audience(dev egress.Switches, req *http.Request, slot *agent.Slot, s Secret
 	return nil
 }
 
-// destination returns the host of a request. URLs must use https. A URL that two parsers could read differently is
-// refused.
+// destination returns the host of a request. It refuses URLs without https, and URLs that two parsers could read
+// differently.
 func destination(dev egress.Switches, u *url.URL, host string) (string, error) {
 	if u.User == nil && u.Opaque == "" && (host == "" || host == u.Host) {
 		if name, err := dev.Host(u); err == nil {

@@ -60,7 +60,7 @@ func (s *Source) For(name string) *Source {
 // canStore reports whether secrets can be stored under the agent's name.
 func (s *Source) canStore() bool { return s.Agent != "" && s.Agent != Own }
 
-// ID returns the id of an agent as it is spelled in the manifest.
+// ID returns the id of an agent in the form that the manifest uses, without the prefix matrix://agent/.
 func ID(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
 
 // EnvName returns ambit's environment variable for a secret of an agent: AMBIT_SECRET_<AGENT>__<REF>. Letters become
@@ -71,7 +71,8 @@ func EnvName(agentName, ref string) string {
 }
 
 // isPlain reports whether a name consists of lowercase letters and digits, with single hyphens between them.
-// Different plain names have different variables, because the first __ after the prefix marks the end of the name.
+// Different plain names have different variables. A plain name never contains __, so the first __ after the prefix
+// ends the name.
 func isPlain(name string) bool {
 	for part := range strings.SplitSeq(name, "-") {
 		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
@@ -103,7 +104,8 @@ type Reference struct {
 	Scopes   []string // the scopes of the tokens for which the key of a service account is exchanged
 }
 
-// Secret returns the value that a person sets for the agent with the given [ID]. An empty id means any agent.
+// Secret returns the secret for a value that a person sets for the agent with the given [ID]. An empty id means any
+// agent.
 func (w *Reference) Secret(value, id string) (Secret, error) {
 	s, err := New(w.Type, value, w.Hosts)
 	return s.Of(id).ForScopes(w.Scopes), err
@@ -324,8 +326,8 @@ func (s Secret) covers(hosts []string) bool {
 }
 
 // Known returns the secrets to look for in output, in a stable order. The result contains the current values of the
-// references, and all values that the source has returned before. If a value cannot be read, Known returns the other
-// values and an error.
+// references, and all values that the source has returned before. If some values cannot be read, Known returns the
+// others together with an error.
 func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 	var known []Secret
 	var failed error
@@ -340,8 +342,8 @@ func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 	return append(known, s.issued.all()...), failed
 }
 
-// publicFields are the members of JSON secrets, such as the key files of cloud providers, that are not secret. Other
-// texts of minField bytes or more are: their names need not show it.
+// publicFields lists members of JSON secrets that are not secret, such as the project id in the key file of a cloud
+// provider. All other texts of minField bytes or more are secret, whatever their names are.
 var publicFields = []string{
 	"type", "project_id", "quota_project_id", "client_email", "client_id", "auth_uri", "token_uri", "universe_domain",
 	"auth_provider_x509_cert_url", "client_x509_cert_url", "region", "zone", "host", "hostname", "endpoint", "url", "uri",
@@ -350,8 +352,8 @@ var publicFields = []string{
 
 const minField = 8
 
-// withFields returns the secret itself. For a JSON secret, the result also contains the fields that are sent in
-// headers, look like secrets, or are not known to be public.
+// withFields returns the secret itself and, for a JSON secret, its secret fields: fields that are sent in headers,
+// fields that look like secrets, and fields that are not known to be public.
 func withFields(a *agent.Agent, ref string, secret Secret) []Secret {
 	all := []Secret{secret}
 	if secret.Type() != JSON {
@@ -410,8 +412,8 @@ func eachScalar(v jsontext.Value, path string, visit func(path, key, text string
 	}
 }
 
-// maxIssued is the maximum number of values that are recorded for one secret. When a secret has been replaced this many
-// times, its oldest value is dropped, even if a running program still uses that value.
+// maxIssued is the maximum number of values that are recorded for one secret. When it is exceeded, the oldest value
+// is dropped, even if a running program still uses that value.
 const maxIssued = 256
 
 // issued contains the secrets that a source has returned. It keeps the old values of a replaced secret, because a

@@ -51,9 +51,10 @@ type cachedToken struct {
 }
 
 // Token exchanges the key of a service account for an access token (RFC 7523). It returns a copy of the key in which
-// {credential} stands for the token. The token has the scopes of the slot, and the key must have been set for all of
-// them. If the slot has no scopes, Token returns the key unchanged. The assertion is sent to the key's token_uri. The
-// slot and the secret must allow that host, like every other host. The error is a [*call.Refusal].
+// {credential} means the token. If the slot has no scopes, Token returns the key unchanged.
+//
+// The token has the scopes of the slot, and the key must have been set for all these scopes. The assertion is sent to
+// the key's token_uri. The slot and the secret must allow the host of the token_uri. The error is a [*call.Refusal].
 func (s *Source) Token(
 	ctx context.Context, client *egress.Client, a *agent.Agent, slot *agent.Slot, key Secret,
 ) (Secret, error) {
@@ -63,7 +64,8 @@ func (s *Source) Token(
 	if c := key.content(); c.scoped {
 		if i := slices.IndexFunc(slot.Scopes, func(s string) bool { return !slices.Contains(c.scopes, s) }); i >= 0 {
 			r := call.Refuse(Stage, call.CredentialMissing,
-				"the manifest asks for the scope %s, and the key %s was set without it", diag.Quote(slot.Scopes[i]), slot.Ref)
+				"the manifest asks for the scope %s, but the key %s was set without this scope",
+				diag.Quote(slot.Scopes[i]), slot.Ref)
 			r.Hint = fmt.Sprintf("if the agent may have the scope, run: ambit secret set %s %s",
 				diag.ShellWord(s.Agent), diag.ShellWord(slot.Ref))
 			return Secret{}, r
@@ -92,7 +94,7 @@ func (s *Source) Token(
 		return Secret{}, exchange.refusal(err)
 	}
 	if c.token.AccessToken == "" || !strings.EqualFold(c.token.Type(), "bearer") {
-		return Secret{}, exchange.refuse("the answer contains no bearer token")
+		return Secret{}, exchange.refuse("the token server's response contains no bearer token")
 	}
 	s.tokens.put(slot.Ref, c)
 	if known, err := New(Masked, c.token.AccessToken, key.Hosts()); err == nil {
@@ -127,7 +129,7 @@ func (t *tokens) put(ref string, c cachedToken) {
 	t.bySlot[ref] = c
 }
 
-// exchange sends the request for a token. It records the refusal, because package jwt returns only its text.
+// exchange sends the request for a token. It stores a refusal, because package jwt returns only the text of an error.
 type exchange struct {
 	client  *egress.Client
 	slot    *agent.Slot
@@ -157,14 +159,15 @@ func (e *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refusal returns the refusal for a failed exchange. It contains no text from the answer except the error code.
+// refusal returns the refusal for a failed exchange. Of the server's response, it contains only the status and the
+// error code.
 func (e *exchange) refusal(err error) error {
 	if e.refused != nil {
 		return e.refused
 	}
 	answer, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
-		return e.refuse("its private_key or the answer cannot be read")
+		return e.refuse("the key's private_key or the token server's response cannot be read")
 	}
 	var body struct {
 		Error string `json:"error"`

@@ -39,7 +39,7 @@ type Entry struct {
 	Ref   string   `json:"ref"`
 	Type  Type     `json:"type"`
 	Hosts []string `json:"hosts,omitempty"`
-	// Scopes are the scopes for which the key of a service account was set. They do not limit a secret without an ID.
+	// Scopes are the scopes for which the key of a service account was set. If ID is empty, they limit nothing.
 	Scopes []string  `json:"scopes,omitempty"`
 	Set    time.Time `json:"set"`
 }
@@ -53,7 +53,7 @@ type File struct {
 	key            keyFile
 	now            func() time.Time
 
-	mu     sync.Mutex  // mu is not held during keyring requests, because they may wait for a person
+	mu     sync.Mutex  // mu is not held during keyring requests, which can wait for a person
 	seen   fs.FileInfo // state of the file when the contents were cached
 	cached contents
 	ident  *age.X25519Identity // the cached key, or nil
@@ -214,7 +214,7 @@ func (f *File) decrypt() (contents, error) {
 	}
 	var c contents
 	if err != nil || json.Unmarshal(plain, &c) != nil {
-		f.setIdentity(nil) // the key may have been replaced by another process
+		f.setIdentity(nil) // another process may have replaced the key
 		return contents{}, fmt.Errorf("%w (%s)", ErrDamaged, f.path)
 	}
 	if c.Version > version {
