@@ -46,8 +46,8 @@ func (q *Queue) OverBudget(ctx context.Context, a *agent.Agent) (bool, error) {
 }
 
 // Turn waits until this process is allowed to run one more call to a program. Intents and other calls share the limit
-// [Options.Concurrency]. If the call belongs to an intent, Turn returns immediately, because the intent already has a
-// turn. The caller must call the returned function when the call has ended.
+// [Options.Concurrency]. A call that belongs to an intent does not wait, because the intent already has a turn. The
+// caller must call the returned function when the call has ended.
 func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func(), err error) {
 	if ctx.Value(hasTurn{}) != nil {
 		return func() {}, nil
@@ -61,14 +61,14 @@ func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func
 	}
 	if over {
 		p = Low
-		q.options.Log("agent %s is over its budget of %d credits an hour; this call runs at low priority",
+		q.options.Log("agent %s has exceeded its budget of %d credits an hour; this call runs at low priority",
 			a.ID, a.Settlement.CreditsPerHour)
 	}
 	return q.turns.wait(ctx, p.level(), time.Now())
 }
 
-// hasTurn is a context key. It marks a call that belongs to an intent. Such a call does not wait for a turn, because
-// its intent already has one.
+// hasTurn is the context key that marks a call of an intent. Such a call does not wait for a turn, because its intent
+// already has one.
 type hasTurn struct{}
 
 // participant claims intents and stores their answers. Both happen in transactions of the gateway.
@@ -79,7 +79,7 @@ type participant struct {
 }
 
 // Participant returns a participant that connects the queue with the calls to an agent's program. If unconfined is
-// true, the program runs without a sandbox. Its intents are then never repeated, even if the manifest allows
+// true, the program runs without a sandbox, and an interrupted intent is never repeated, even if the manifest allows
 // repetition.
 func Participant(b *store.Store, a *agent.Agent, unconfined bool) gateway.Participant {
 	return participant{b, a, unconfined}

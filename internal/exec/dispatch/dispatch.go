@@ -6,8 +6,8 @@
 //
 //   - In process, on SQLite: the process that accepts an intent also runs the intent. A process runs at most
 //     [Options.Concurrency] intents at the same time. A daemon also runs the intents of dead processes.
-//   - On PostgreSQL: River assigns intents to free workers. The River job is written in the transaction that writes
-//     the intent. River can deliver a job more than once, but only the worker that changes the row's state from queued
+//   - On PostgreSQL: River assigns intents to free workers. The transaction that writes the intent also writes the
+//     River job. River can deliver a job more than once, but only the worker that changes the row's state from queued
 //     to running runs the intent.
 //
 // The rules of the queue:
@@ -17,15 +17,15 @@
 //   - If a worker dies, its intent runs again if the call never began or can safely be repeated. A program without
 //     network can be repeated, because its effects do not outlast the run. Any other intent gets the state [Unknown],
 //     and a person must decide. A worker is dead if its lock is free. Clocks are not compared.
-//   - If [maxAttempts] workers died while they ran an intent, the intent also gets the state Unknown, because it may
-//     have made them crash.
+//   - After [maxAttempts] workers have died while they ran an intent, the intent also gets the state Unknown, because
+//     the intent may have made them crash.
 //   - Intents of higher priority run first, but every intent runs eventually. An intent rises by one level for each
 //     [Step] of waiting. Within a level, the oldest intent runs first. An intent therefore runs before all intents
 //     that are submitted two steps later.
-//   - A worker accepts an intent only if the worker serves exactly the same manifest. The intent must also be sealed
-//     with the worker's root key or an earlier root key. The kind of the River job encodes these conditions. If no
+//   - A worker accepts an intent only if the worker serves exactly the same manifest, and if the intent is encrypted
+//     with the worker's current root key or an earlier one. The kind of the River job encodes both conditions. If no
 //     live worker accepts an intent, the intent is shown in the state [NoWorker].
-//   - Each started second of run time costs one credit. If an agent is over its budget, its intents are marked and
+//   - Each started second of run time costs one credit. If an agent has exceeded its budget, its intents are marked and
 //     run at low priority.
 //   - An intent begins only if its caller still has access. If the caller's API key was revoked or has
 //     expired, the waiting intent is refused.
@@ -115,7 +115,8 @@ type Options struct {
 	Gateways Gateways
 	// Concurrency is the maximum number of intents that run at the same time. The default is the number of CPUs.
 	Concurrency int
-	// Daemon makes this process take over the intents of dead processes.
+	// startedProgram reports whether a call started the program. Only such a call costs credits. The argument is the
+	// refusal of the call, or nil.
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
@@ -222,8 +223,8 @@ type Request struct {
 	Priority   Priority // if empty, the manifest's priority is used
 	Parent     string   // the id of the parent intent; may be empty
 	Principal  string
-	Attributes *identity.Attributes // what the caller's verified credential says
-	By         string               // the owner who acts on behalf of Principal; empty if Principal itself makes the request
+	Attributes *identity.Attributes // the caller's attributes from its verified credential
+	By         string               // the owner who acts on behalf of Principal; empty if Principal itself acts
 	// Key is the id of the caller's API key. Key is empty if the caller used a token.
 	Key string
 	// Until is the time when the caller's token expires. It is zero if the caller used an API key. If Key is empty and

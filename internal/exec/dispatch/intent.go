@@ -84,8 +84,8 @@ const (
 	sealAnswer = "answer to intent "
 )
 
-// sealedRequest is the encrypted part of an intent. It includes the principal, so that changing the principal in the
-// row has no effect.
+// sealedRequest is the encrypted part of an intent. It includes the principal, so a changed principal in the row has
+// no effect.
 type sealedRequest struct {
 	// Digest is the digest of the agent's manifest. It is empty if an earlier version of ambit stored the intent.
 	Digest string `json:"digest,omitempty"`
@@ -108,8 +108,8 @@ func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := q.store.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindsOf(q.store.Keys, i.Digest)[0]
 	if q.shared != nil {
-		// Count in a separate transaction, because a transaction that counts and writes would conflict with every concurrent
-		// Submit. The drawback is that concurrent Submits together can exceed the limit.
+		// A transaction that counts and writes would conflict with every concurrent Submit, so count in a separate
+		// transaction. The drawback is that concurrent Submits together can exceed the limit.
 		err := q.store.DB.Read(ctx, func(tx state.Tx) error { return q.admit(tx, i.Principal, len(sealed)) })
 		if err != nil {
 			return err
@@ -279,10 +279,10 @@ func (a storedAnswer) seal(tx state.Tx, s *store.Store, id string) ([]byte, erro
 	a.For = &answerFor{}
 	if asked != nil {
 		if text, err := s.Keys.OpenKept(sealAsked+id, asked); err == nil {
-			_ = json.Unmarshal(text, a.For) // the request has members with the same names as answerFor
+			_ = json.Unmarshal(text, a.For) // both types use the same JSON names for these members
 		}
 	} else if k, err := openAnswer(s, id, earlier); err == nil && k.For != nil {
-		a.For = k.For // the answer is late, and the request was removed together with the first answer
+		a.For = k.For // this answer is late, and the request was deleted when the first answer was stored
 	}
 	text, err := json.Marshal(a)
 	return s.Keys.Seal(sealAnswer+id, text), err
@@ -345,15 +345,15 @@ const (
 repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
 	setAnswer = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END,
 ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
-	// settleIntent accepts the answer to a running intent only from the process that owns the intent. If the state is
-	// Unknown, settleIntent accepts a late answer from any process.
+	// settleIntent stores the answer to an intent. It accepts an answer to a running intent only from the process
+	// that owns the intent, and an answer to an intent in the state Unknown from any process.
 	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
-	// refuseIntent ends an intent that never began. It accepts the refusal from any process.
+	// refuseIntent stores the refusal of an intent that never began. It accepts the refusal from any process.
 	refuseIntent = setAnswer + `state = 'queued'`
 	stateOf      = `SELECT state FROM intents WHERE id = $1`
 )
 
-// errTaken means that another process has claimed the intent, or that the intent has ended.
+// errTaken means that another process has claimed the intent, or that the intent has already ended.
 var errTaken = errors.New("another process has claimed the intent")
 
 // settle stores the answer to the intent with the given id. If there is no such intent, settle does nothing, because a

@@ -19,8 +19,8 @@ const (
 	cancelInterval = 250 * time.Millisecond
 	// cleanUpInterval is how often the queue searches for intents of dead processes.
 	cleanUpInterval = 2 * time.Second
-	// maxAttempts limits the attempts to run an intent. If a worker dies during a run, the intent runs again only if it
-	// has had fewer than maxAttempts attempts.
+	// maxAttempts is the maximum number of attempts to run an intent whose workers die. After that many attempts, the
+	// intent does not run again.
 	maxAttempts = 5
 	// retention is how long an intent is stored after it has ended.
 	retention      = 7 * 24 * time.Hour
@@ -61,7 +61,7 @@ func (q *Queue) maintain() {
 	}
 }
 
-// checkStore logs when the store becomes unavailable, and when it answers again.
+// checkStore logs when the store becomes unavailable, and when it becomes available again.
 func (q *Queue) checkStore() {
 	err := q.store.DB.Read(q.accepting, func(state.Tx) error { return nil })
 	switch {
@@ -130,7 +130,7 @@ func (q *Queue) cleanUp(ctx context.Context) error {
 }
 
 // retire logs once that the root key was rotated. On PostgreSQL, it also stops accepting jobs. From then on, only
-// processes that have the new root key take over the intents of dead processes.
+// processes with the new root key take over the intents of dead processes.
 func (q *Queue) retire(ctx context.Context, why error) error {
 	if !q.retired {
 		q.retired = true
@@ -139,9 +139,9 @@ func (q *Queue) retire(ctx context.Context, why error) error {
 	return q.Reload(ctx)
 }
 
-// orphans returns the intents that no process will run. Their owner is dead or not set. On SQLite, orphans also returns
-// this process's queued intents that have no reservation. Such an intent lost its reservation when an attempt to run it
-// failed.
+// orphans returns the intents that no process will run, because their owner is dead or not set. On SQLite, it also
+// returns this process's queued intents without a reservation. An intent loses its reservation when an attempt to run
+// it fails.
 func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
@@ -222,7 +222,7 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 		found := false
 		owner := i.owner
 		if q.shared != nil && i.State == Queued {
-			owner = "" // the row has no owner; i.owner is the worker that fetched the job
+			owner = "" // the row has no owner yet, and i.owner is the worker that fetched the job
 		}
 		err := tx.Query(selectUnchanged, []any{i.ID, string(i.State), owner, i.job}, func(row state.Row) error {
 			found = true
@@ -241,7 +241,8 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 		switch {
 		case begun && (!i.repeatable || i.Attempts >= maxAttempts):
 			return q.end(tx, i, Unknown, call.Uncertain(stage, call.OutcomeUnknown,
-				"the worker died during attempt %d to run the program; it is unknown whether the task was done", i.Attempts))
+				"the worker process died during attempt %d to run the program; it is unknown whether the task was done",
+				i.Attempts))
 		case cancel != 0:
 			if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 				return err
@@ -311,10 +312,11 @@ WHERE ended = 0 AND state = 'running' AND owner = $1 AND repeatable = 1 AND canc
 }
 
 const (
-	// recheckInterval is how often a waiting caller reads its intent again. It is not enough to wait for commits, because
-	// workers can start and die without a commit.
+	// recheckInterval is how often a waiting caller reads its intent again. Waiting for commits is not enough,
+	// because workers can start and die without a commit.
 	recheckInterval = time.Second
-	// batchDelay is the pause between two polls, so that one poll can cover several commits.
+	// batchDelay is the pause between two polls. During the pause, several commits can happen, and one poll covers
+	// them all.
 	batchDelay = 2 * time.Millisecond
 	// maxBatch is the maximum number of intents that one query reads.
 	maxBatch = 500

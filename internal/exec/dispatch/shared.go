@@ -31,8 +31,8 @@ const (
 	pollInterval = time.Second
 	// snooze is how long a job is delayed if this worker does not serve its agent at the moment.
 	snooze = 2 * time.Second
-	// rescueAfter is the run time after which River considers a job stuck. The queue itself detects dead workers by their
-	// locks, so River only has to remove jobs that have no intent.
+	// rescueAfter is the run time after which River considers a job stuck. The queue itself detects dead workers by
+	// their locks. River's check therefore only has to remove jobs without an intent.
 	rescueAfter = 24 * time.Hour
 	// migrationLock is the advisory lock that is held while River's tables are created.
 	migrationLock = 0x616d626974_03
@@ -119,7 +119,7 @@ type worker struct {
 	digest string
 }
 
-// Work runs an intent. The job is complete even if the intent failed, because the intent's row stores the outcome.
+// Work runs an intent. It completes the job even if the intent failed, because the intent's row stores the outcome.
 func (w *worker) Work(_ context.Context, j *river.Job[job]) error {
 	if err := w.queue.run(j.Args.Intent, w.digest); err != nil {
 		return river.JobSnooze(snooze)
@@ -177,7 +177,7 @@ func (s *pgQueue) start(ctx context.Context, owner string, workers map[string]*w
 		river.AddWorkerArgs(registered, job{kind: kind}, worker)
 	}
 	client, err := river.NewClient(riverpgxv5.New(s.pool), &river.Config{
-		ID:      owner, // River writes this ID into each job that it fetches (see withoutJob)
+		ID:      owner, // River writes this ID into each job that the client fetches (see withoutJob)
 		Workers: registered, Queues: map[string]river.QueueConfig{riverQueue: {MaxWorkers: s.queue.options.Concurrency}},
 		FetchOnlyKnownKinds: true, FetchCooldown: fetchCooldown, FetchPollInterval: pollInterval,
 		JobTimeout: -1, RescueStuckJobsAfter: rescueAfter, CompletedJobRetentionPeriod: time.Hour,
@@ -186,7 +186,7 @@ func (s *pgQueue) start(ctx context.Context, owner string, workers map[string]*w
 	if err != nil {
 		return nil, err
 	}
-	// Ping checks the connection with ctx. Start must not use ctx, because canceling ctx would stop the running jobs.
+	// Ping checks the connection with ctx. Start must not get ctx, because canceling ctx would stop the running jobs.
 	if err := s.pool.Ping(ctx); err != nil {
 		return nil, err
 	}
@@ -293,8 +293,8 @@ func (s *pgQueue) raisePriorities(ctx context.Context) error {
 	return err
 }
 
-// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job of an intent,
-// the owner of the returned intent is this worker. The intent is not an orphan while the worker is alive, because the
+// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job of an intent, that
+// worker becomes the owner of the returned intent. The intent is not an orphan while the worker is alive, because the
 // worker is about to claim the intent.
 func (s *pgQueue) withoutJob(ctx context.Context) ([]*Intent, error) {
 	var found []*Intent

@@ -68,9 +68,9 @@ func (q *Queue) run(id, digest string) error {
 	defer release()
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
-	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. The map q.running
-	// prevents a second run in this process, because River can deliver a job to one process twice. The second run would
-	// be refused, and conclude would store the refusal as the answer to the intent.
+	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. River can deliver a
+	// job to one process twice. The map q.running prevents the second run, which would be refused, and whose refusal
+	// conclude would store as the answer to the intent.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()
@@ -104,9 +104,9 @@ const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state 
 
 var errOtherAgent = errors.New("the task was submitted for another agent, and its row in the store was changed")
 
-// readCall returns the call of an intent, or nil if the intent is no longer queued. It does not claim the intent. The
-// gateway claims it when the call begins (see [participant.Begin]). The digest is that of the agent that would run the
-// intent. It comes from the store, so readCall compares it with the sealed request.
+// readCall returns the call of an intent, or nil if the intent is no longer queued. It does not claim the intent: the
+// gateway claims the intent when the call begins (see [participant.Begin]). The digest identifies the manifest of the
+// agent that would run the intent. The digest comes from the store, so readCall compares it with the sealed request.
 func (q *Queue) readCall(id, digest string) (*call.Call, *sealedRequest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -137,8 +137,8 @@ func (q *Queue) readCall(id, digest string) (*call.Call, *sealedRequest, error) 
 	return c, &asked, nil
 }
 
-// checkAccess checks whether the caller of an intent still has access. If not, it returns a refusal. It returns a
-// different error if the check itself fails.
+// checkAccess checks whether the caller of an intent still has access. If the caller has lost access, it returns a
+// refusal. If the check itself fails, it returns another error.
 func (q *Queue) checkAccess(ctx context.Context, a *sealedRequest) error {
 	over, err := identity.CredentialExpired(ctx, identity.NewAPIKeys(q.store.Authority), a.Key, a.Until)
 	if over == nil {
@@ -173,8 +173,8 @@ func (q *Queue) conclude(id string, result call.Result, err error) error {
 	if err != nil {
 		stopped = call.AsRefusal(stage, err)
 	}
-	// If this process could not use the store, leave the intent to other workers. If the root key was rotated, refuse the
-	// intent.
+	// If only this process cannot use the store, leave the intent to other workers. If the root key was rotated, no
+	// worker can run the intent, so refuse it.
 	others := q.shared != nil && q.store.Journal.HandedOver() == nil
 	if State(is) == Queued &&
 		(stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
@@ -289,8 +289,8 @@ func (t *turnQueue) assign() {
 	}
 }
 
-// levelAt returns the level of a waiter at the given time. The level decreases by one each time the duration step
-// has passed. Level 1 is the lowest level and is served first.
+// levelAt returns the level of a waiter at the given time. The level decreases by one each time that the duration
+// step passes, down to level 1. Lower levels are served first.
 func (w *waiter) levelAt(now time.Time, step time.Duration) int64 {
 	return max(1, w.level-int64(now.Sub(w.since)/step))
 }
