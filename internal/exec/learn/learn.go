@@ -1,9 +1,9 @@
 // Package learn finds out which access a tool server needs.
 //
-// A [Recorder] collects what the servers of an agent use while they work in their sandboxes: files, programs and hosts.
-// It compares this with what a server is allowed to use, and proposes the rights that the server lacks. The sandboxes
-// refuse what is not allowed, even while ambit learns. Some servers stop when something is refused. They must be
-// observed again after the proposal was accepted.
+// A [Recorder] collects the files, programs and hosts that the servers of an agent try to use in their sandboxes. It
+// compares them with the rights of a server, and proposes the rights that the server lacks. Even while ambit learns,
+// the sandboxes enforce the rights. A server that stops after a refusal must be observed again after the proposal was
+// accepted.
 //
 // This package gives no rights to a server. A person reads the proposal and decides whether to allow it.
 package learn
@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 )
 
-// maxUses is the maximum number of different uses that are kept for one server. maxBytes is the maximum total length of
-// their paths. A node program opens some thousand files.
+// maxUses is the maximum number of different uses that are recorded for one server. maxBytes is the maximum total
+// length of their paths. For comparison, a Node.js program opens several thousand files.
 const (
 	maxUses  = 1 << 16
 	maxBytes = 8 << 20
@@ -36,13 +36,14 @@ type Recorder struct {
 
 // record is what one server tried to use.
 type record struct {
-	uses  map[agent.Right]bool // maps each use to whether the sandbox had the file
+	uses  map[agent.Right]bool // the value is set if the sandbox contained the file
 	bytes int                  // the total length of all paths and hosts
-	full  bool                 // set if the server used more than the recorder keeps
+	full  bool                 // set if the server used more things than the recorder keeps
 }
 
-// Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
-// whether the sandbox has such a file. Use stops calling found for a use once found has returned true.
+// Use records that a server tried to use something. A path in the right use is a path inside the server's sandbox.
+// The callback found reports whether the sandbox contains the file. Once found has returned true for a use, it is not
+// called again for that use.
 func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
 	if !r.open(alias, use) || !found() {
 		return
@@ -52,7 +53,7 @@ func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
 	r.servers[alias].uses[use] = true
 }
 
-// open adds a use that is not known yet, and reports whether it was not found before. The recorder keeps at most maxUses.
+// open adds a use to the record. It returns false if the use was already recorded as found, or if the record is full.
 func (r *Recorder) open(alias string, use agent.Right) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,8 +76,8 @@ func (r *Recorder) open(alias string, use agent.Right) bool {
 	return !found
 }
 
-// Used returns the number of different things that a server tried to use. The second result is false if there were more
-// than the recorder keeps.
+// Used returns the number of different things that a server tried to use. The second result is false if the server
+// used more things than the recorder keeps.
 func (r *Recorder) Used(alias string) (n int, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,9 +88,9 @@ func (r *Recorder) Used(alias string) (n int, complete bool) {
 	return len(of.uses), !of.full
 }
 
-// Propose returns the rights that a server lacks for what it tried to use. It proposes only what exists on this
-// machine. Files that the server looked for in its private home are proposed for the owner's home. The hidden folder is
-// ambit's home, which no server sees.
+// Propose returns the rights that a server lacks for its recorded uses. It proposes only files and programs that
+// exist on this machine. For a file that the server looked for in its private home, it proposes the file in the
+// owner's home. The hidden folder is ambit's home, which no server can see.
 func (r *Recorder) Propose(alias string, access agent.Access, home, hidden string) agent.Access {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +98,7 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 	if of == nil {
 		return nil
 	}
-	// A program that can start another one, such as a shell, looks for programs before it starts them.
+	// A server that can start programs, such as a shell, looks for each program in several folders first.
 	programs := access.Of(agent.CanExecute)
 	runs := len(programs) > 0
 	for _, r := range programs {
@@ -165,8 +166,8 @@ func realFolder(path string) string {
 	return path
 }
 
-// above returns the folders that contain the paths in the set. Programs look at each folder on the way to a file. If
-// the sandbox shows the file, it also has these folders.
+// above returns the folders that contain the paths in the set. A program looks at every folder on the path to a file.
+// A sandbox that contains the file also contains these folders.
 func (s rights) above() map[string]bool {
 	folders := map[string]bool{}
 	for r := range s {
@@ -177,8 +178,8 @@ func (s rights) above() map[string]bool {
 	return folders
 }
 
-// ownVersions lists folders whose files are never proposed for reading or writing. The sandbox has its own version of
-// such a folder, or always shows it.
+// ownVersions lists folders whose files are never proposed for reading or writing. The sandbox either has its own
+// version of such a folder, or always contains the folder.
 var ownVersions = []string{"/proc", "/sys", "/dev", "/run", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/scratch"}
 
 // onMachine returns the right that a server needs on this machine for the use of a file in its sandbox. If there is no
@@ -188,7 +189,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	use.What = ""
 	if rel, err := filepath.Rel(sandbox.Home, path); err == nil && filepath.IsLocal(rel) {
 		if use.Kind == agent.CanWrite {
-			return use // the private home exists for writing
+			return use // the server writes to its private home, so propose a right to write to the owner's home
 		}
 		path = filepath.Join(home, rel)
 	} else if slices.ContainsFunc(ownVersions, func(dir string) bool { return sandbox.Inside(path, dir) }) {
@@ -205,8 +206,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	return use
 }
 
-// manyFiles is a threshold. If a server needs to read at least this many files in one folder, the whole folder is
-// proposed.
+// manyFiles is the number of files in one folder from which the whole folder is proposed for reading.
 const manyFiles = 4
 
 // rights is a set of rights without reasons.

@@ -47,7 +47,7 @@ type UnprovenError struct{ Proofs []toolserver.Proof }
 
 func (e *UnprovenError) Error() string { return "a server does not match the manifest" }
 
-// ServerError is the reason why the package of a server is unavailable.
+// ServerError is the reason why a server's package is unavailable.
 type ServerError struct {
 	Alias string
 	Err   error
@@ -93,14 +93,14 @@ type Locking struct {
 	WriteTools bool
 	// Allow also allows the side-effect classes of added tools, except shell.
 	Allow bool
-	// Partial locks the servers that match the manifest, and fails if no server matches. The lock file's entries for the
-	// other servers stay as they are.
+	// Partial locks the servers that match the manifest. The lock file's entries for the other servers stay
+	// unchanged. Locking fails only if no server matches.
 	Partial bool
-	// StandIn starts a server that lacks a credential with a made-up credential, in a sandbox without connections, to read
-	// its list of tools.
+	// StandIn starts a server that lacks a credential with a made-up credential, in a sandbox without network, to
+	// read its list of tools.
 	StandIn bool
-	// Confine sets the confinement in the options to what the agent's tools need. If it is nil, the options stay as they
-	// are.
+	// Confine sets o.Confine to the access that the agent's tools need. If the callback Confine is nil, the options
+	// stay unchanged.
 	Confine func(ctx context.Context, o *toolserver.Options, a *agent.Agent) error
 	// Agree asks the user to accept differences. If Agree returns an error, Run stops and returns the error.
 	Agree func(ctx context.Context, asked Asked, differences []pack.Difference) error
@@ -347,20 +347,21 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 	}
 	store, want := pack.Store{Dir: l.Servers.Home.Packages()}, pack.Want{Scripts: l.Scripts}
 	if f != nil {
-		want.Digest = f.Recipe.Digest // use the digest of the version that was just chosen
+		want.Digest = f.Recipe.Digest // use the digest of the version that was just resolved
 	} else if l.Update {
 		ref.Version = ""
 	} else if !s.Placeholder {
 		want.Digest = s.Digest
 		if locked := l.previousEntry(s.Alias); locked != nil && slices.Equal(locked.Package.Scripts, want.Scripts) {
-			// A locked package in the package store is not resolved again.
+			// If the package store contains the locked package, use it without asking the registry.
 			if p, err := store.Open(ref, l.Servers.Lock.Want(locked.Package)); err == nil && p.Digest == s.Digest {
 				return p, nil
 			}
 		}
 	}
 	if l.Partial && s.Placeholder && len(want.Scripts) == 0 {
-		return store.FetchOnce(ctx, ref, progress) // verify does the same, so that a second import downloads nothing
+		// The command verify uses FetchOnce too, so a second import downloads nothing.
+		return store.FetchOnce(ctx, ref, progress)
 	}
 	return store.Fetch(ctx, ref, want, progress)
 }
@@ -502,7 +503,7 @@ func (l *Locking) replace(file string, entry *pack.LockedAgent) (lock *pack.Lock
 		}
 		id := l.Manifest.Agent().ID
 		if was := lock.Agents[id]; was != nil && !reflect.DeepEqual(pack.Compare(was, entry), l.accepted) {
-			return errors.New("nothing was written, because another process locked the agent at the same time; " +
+			return errors.New("nothing was written, because another process locked the same agent in the meantime; " +
 				"run the command again")
 		}
 		lock.Agents[id] = entry
@@ -535,7 +536,7 @@ func (l *Locking) checkUnchanged() error {
 		return fmt.Errorf("nothing was written, because the manifest could not be reread: %w", err)
 	}
 	if now.Source.Text != l.Manifest.Source.Text {
-		return fmt.Errorf("nothing was written, because %s was edited at the same time; run the command again",
+		return fmt.Errorf("nothing was written, because %s was edited in the meantime; run the command again",
 			l.Manifest.Path)
 	}
 	return nil

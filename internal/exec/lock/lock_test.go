@@ -29,9 +29,9 @@ func TestLockKeepsEdits(t *testing.T) {
 	}{
 		"not edited":                     {text, text, pinned, pinned, ""},
 		"begins with a byte order mark":  {"\ufeff" + text, "\ufeff" + text, pinned, pinned, ""},
-		"edited":                         {text, text + "\n", pinned, text + "\n", "was edited at the same time; run the command again"},
-		"only the lock is written":       {text, text + "\n", "", text + "\n", "was edited at the same time; run the command again"},
-		"the manifest is no longer text": {text, "\xff", pinned, "\xff", "was edited at the same time; run the command again"},
+		"edited":                         {text, text + "\n", pinned, text + "\n", "was edited in the meantime; run the command again"},
+		"only the lock is written":       {text, text + "\n", "", text + "\n", "was edited in the meantime; run the command again"},
+		"the manifest is no longer text": {text, "\xff", pinned, "\xff", "was edited in the meantime; run the command again"},
 		"deleted":                        {text, "", pinned, "", "nothing was written, because the manifest could not be reread: "},
 	} {
 		t.Run(name, func(t *testing.T) {

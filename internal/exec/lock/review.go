@@ -13,10 +13,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest, which
-// is in the given folder.
-// The author of the new lock file decides which packages the agent's servers run. The user must therefore accept
-// every difference, as in [Locking.Run].
+// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest,
+// which is in the given folder. The lock file decides which packages the agent's servers run. The user must therefore
+// accept every difference, as in [Locking.Run].
 func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change, error) {
 	was, err := lockOf(installed, filepath.Dir(installed.Path))
 	if err != nil {
@@ -74,7 +73,8 @@ func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change
 	return out, nil
 }
 
-// lockedFirst returns the changes for an agent that was installed without a lock file and now gets one.
+// lockedFirst returns the changes for an agent that was installed without a lock file, if its new version has a lock
+// file.
 func lockedFirst(now *pack.LockedAgent) []manifest.Change {
 	var out []manifest.Change
 	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {

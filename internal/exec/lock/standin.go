@@ -10,13 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// standIn takes the place of a missing credential while ambit asks a server for its tools. ambit removes credentials
-// from everything that a server reports, so this text must not occur in a tool definition.
+// standIn is the made-up value for a missing credential while ambit asks a server for its tools. ambit redacts
+// credentials in everything that a server reports, so this text must not occur in a tool definition.
 const standIn = "ambit-stand-in-for-a-missing-credential"
 
-// proofs starts the agent's servers, compares them with the manifest, and stops them. With StandIn, a server that only
-// lacks a credential is started once more with a made-up one. Many servers need their credential for calls, but not for
-// the list of their tools. In this second start, the server cannot connect to any host.
+// proofs starts the agent's servers, compares them with the manifest, and stops them. Many servers need their
+// credential for calls, but not for the list of their tools. With StandIn, proofs therefore starts a server that only
+// lacks a credential a second time, with a made-up credential and without network.
 //
 // If uses is not nil, the tools are not known yet, and uses records which servers try to connect. With Allow, the
 // servers then get the rights of an agent whose tools write and connect.
@@ -61,7 +61,7 @@ func (l *Locking) proofs(
 	}
 	o.Confine = &confine
 	for _, p := range l.proofsOf(ctx, a, o, lacking) {
-		// If the server does not start with the made-up credential either, keep the refusal that names the missing
+		// The server did not start with the made-up credential either. Keep the refusal that names the missing
 		// credential.
 		if len(p.Tools) == 0 {
 			continue
@@ -72,7 +72,7 @@ func (l *Locking) proofs(
 	return proofs, nil
 }
 
-// proofsOf starts the agent's servers and returns their proofs. It leaves out servers that could not be found or
+// proofsOf starts the agent's servers and returns their proofs. It leaves out servers that were not found or not
 // fetched. If some is not nil, it starts only the servers in some.
 func (l *Locking) proofsOf(
 	ctx context.Context, a *agent.Agent, o toolserver.Options, some map[string]*call.Refusal,

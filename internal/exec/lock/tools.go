@@ -18,9 +18,9 @@ import (
 )
 
 // Proposals proposes classes for the tools that a server advertises and the manifest does not declare. It proposes
-// nothing if the server differs from the manifest in another way. The placeholder tool of an imported manifest does not
-// count as declared. A server is assumed to use the network if its manifest entry has a credential or names a host, or
-// if the definition of a tool says so.
+// nothing if the server differs from the manifest in another way. The placeholder tool of an imported manifest does
+// not count as declared. Proposals assumes that a server uses the network if the server's manifest entry has a
+// credential or names a host, or if the definition of a tool says that the tool uses the network.
 func Proposals(s *agent.Server, p *toolserver.Proof, c *catalog.Catalog) []registry.Proposal {
 	return proposals(s, p, c, false)
 }
@@ -57,8 +57,9 @@ func namesHost(s *agent.Server) bool {
 	})
 }
 
-// assumed returns the agent as if each server also had a tool that writes and a tool that connects. Before its tools are
-// known, a server gets the rights of such an agent, because some servers connect when they start.
+// assumed returns a copy of the agent in which each server has an additional tool that writes and an additional tool
+// that connects. A server whose tools are not known yet gets the rights for this copy, because some servers connect
+// when they start.
 func assumed(a *agent.Agent) *agent.Agent {
 	out := *a
 	out.SideEffects.Allowed = append(slices.Clone(a.SideEffects.Allowed), agent.Write, agent.Network)
@@ -73,10 +74,10 @@ func assumed(a *agent.Agent) *agent.Agent {
 	return &out
 }
 
-// prove starts the servers from the fetched packages. With WriteTools, it adds tools to the manifest and then starts
-// the servers again, because the classes of its tools decide what a server can use. With Allow, a server may connect in
-// its first start. If the server did connect, and then fails to start without connections, its tools get the class
-// Network.
+// prove starts the servers from the fetched packages and compares them with the manifest. With WriteTools, it adds
+// tools to the manifest and then starts the servers again, because the classes of a server's tools decide which
+// access the server gets. With Allow, a server may connect in its first start. If the server did connect, and then
+// fails to start without connections, its tools get the class Network.
 func (l *Locking) prove(ctx context.Context) (*agent.Agent, []toolserver.Proof, error) {
 	l.lacks = map[string]*call.Refusal{}
 	a, err := l.pinnedAgent(l.text, l.WriteTools)
@@ -137,12 +138,12 @@ func (c *connections) of(alias string) bool {
 	return c.servers[alias]
 }
 
-// pinnedAgent parses the text of the manifest and returns its agent. If noTools is set, the servers need not have
-// tools.
+// pinnedAgent parses the text of the manifest and returns its agent. If noTools is true, servers without tools are
+// accepted.
 func (l *Locking) pinnedAgent(text []byte, noTools bool) (*agent.Agent, error) {
 	m, err := manifest.Parse(l.Manifest.Path, text, manifest.Options{Dialect: l.Manifest.Dialect, NoTools: noTools})
 	if err != nil {
-		return nil, fmt.Errorf("the pinned manifest would be invalid: %w", err)
+		return nil, fmt.Errorf("the manifest would be invalid with the new pins: %w", err)
 	}
 	if len(m.Agent().Requirements) > 0 {
 		return l.Resolved.Agent(), nil
@@ -178,7 +179,7 @@ func (l *Locking) addTools(
 			return nil, err
 		}
 		if _, err := l.pinnedAgent(with, true); err != nil {
-			continue // leave the server refused
+			continue // the server stays refused
 		}
 		text, l.added[p.Alias], l.classified[p.Alias] = with, proposed, p.Tools
 		classes = append(classes, found...)
@@ -190,8 +191,8 @@ func (l *Locking) addTools(
 	return pack.AllowEffects(text, classes)
 }
 
-// sameAsClassified refuses the servers whose tools changed after their classes were chosen. Otherwise, a server could
-// present a tool that reads, and replace it with a tool that writes before the lock.
+// sameAsClassified refuses a server if its tools changed after ambit chose their classes. Otherwise, a server could
+// first present a tool that only reads, and replace it with a tool that writes before it is locked.
 func (l *Locking) sameAsClassified(proofs []toolserver.Proof) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
