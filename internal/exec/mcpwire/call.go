@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// The connection always sets these members of _meta and replaces the caller's values.
+// The connection always sets these members of _meta. It replaces the caller's values.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaClient       = "io.modelcontextprotocol/clientInfo"
@@ -36,8 +36,8 @@ type Request struct {
 	// Capabilities overrides the connection's capabilities for this request. It is used only in revision 2026-07-28.
 	Capabilities jsontext.Value
 
-	// OnNotification receives notifications in the same way as in [ToolCall]. The notifications contain the progressToken
-	// from the _meta of Params.
+	// OnNotification receives the notifications about this request in the same way as in [ToolCall]. The
+	// notifications contain the progressToken from the _meta of Params.
 	OnNotification func(Notification)
 }
 
@@ -221,8 +221,8 @@ func (c *Conn) newBody(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// bodies contains buffers that can be reused after they were written to a server's input. HTTP requests do not reuse
-// buffers, because the HTTP transport may still hold them.
+// bodies contains request buffers that can be reused once the stdio transport has written them. HTTP requests do not
+// reuse buffers, because the HTTP transport may still hold them.
 var bodies sync.Pool
 
 // appendHead appends the beginning of a request, up to the value of params.
@@ -360,7 +360,7 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	case twice:
 		return nil, nil, malformed("a member appears twice", result)
 	case kind != nil && string(kind) != `"complete"`:
-		return nil, nil, malformed("the resultType is "+sample(string(kind))+" instead of complete", result)
+		return nil, nil, malformed("the member \"resultType\" is "+sample(string(kind))+" instead of complete", result)
 	case len(list) == 0 || list[0] != '[':
 		return nil, nil, malformed("the result has no list of tools", result)
 	case string(cursor) == "null" || string(cursor) == `""`:
@@ -379,8 +379,8 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	return tools, cursor, nil
 }
 
-// toolName returns the name of a tool. It returns an error if the definition has two names, because it would not be
-// clear which one to call.
+// toolName returns the name of a tool. It returns an error if the definition has two names, because the name to call
+// would be ambiguous.
 func toolName(raw []byte) (string, error) {
 	if raw[0] != '{' {
 		return "", malformed("a tool is not an object", raw)

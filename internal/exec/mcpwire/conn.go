@@ -41,8 +41,8 @@ type Options struct {
 	// is closed. The default is 1000. A negative value allows no such lines.
 	MaxNoise int
 
-	// OnNotification receives every notification that belongs to no call. It runs in the goroutine that reads from the
-	// server, so it must not block, for example in a call on this connection.
+	// OnNotification receives every notification that belongs to no call. It runs in the goroutine that reads from
+	// the server, so it must not block. In particular, it must not make a call on this connection.
 	OnNotification func(Notification)
 
 	// OnLargeNotification is called for every notification that was dropped because it was larger than
@@ -56,13 +56,13 @@ type Options struct {
 	// OnNoise receives the beginning of every output line that is not a message. OnNoise must not block.
 	OnNoise func(line []byte)
 
-	// OnGap is called after a session or stream was lost and reopened, because notifications may have been missed in
+	// OnGap is called after a lost session or stream was replaced, because notifications may have been missed in
 	// between. The argument reports whether the server may also have lost its state. OnGap must not block.
 	OnGap func(forgotten bool)
 }
 
 // MaxNotification is the maximum size of a notification in bytes. A server can send notifications without a call, so
-// that no limit on calls applies to them.
+// the limits on calls do not apply to them.
 const MaxNotification = 256 << 10
 
 const (
@@ -86,8 +86,8 @@ type Transport interface {
 	// [Conn.deliver]. It calls [Conn.fail] when the connection is lost.
 	start(c *Conn)
 
-	// send sends a message. The stdio transport takes ownership of the message's body. Over HTTP, send returns when the
-	// answer was delivered or can no longer arrive.
+	// send sends a message. The stdio transport takes ownership of the message's body. The HTTP transport returns
+	// from send when the answer was delivered or can no longer arrive.
 	send(ctx context.Context, m outgoing) error
 
 	// close closes the transport without waiting for the server.
@@ -102,7 +102,7 @@ type outgoing struct {
 	version   string // the protocol revision; empty for initialize
 	name      string // the name of the requested tool or prompt, or the URI of the resource
 	headers   []header
-	quiet     bool // the server is not told if the caller stops waiting
+	quiet     bool // if the caller stops waiting, the server is not informed
 	droppable bool // the message is dropped if the queue is full
 }
 
@@ -135,7 +135,7 @@ type Conn struct {
 
 	stray   atomic.Int64 // counts messages about unknown or finished calls and requests
 	noise   atomic.Int64 // counts lines that were not usable messages
-	dropped atomic.Int64 // counts notifications that a slow caller missed, and replies that were not sent
+	dropped atomic.Int64 // counts notifications that were dropped for a slow caller, and replies that were not sent
 }
 
 // New creates a connection over a transport and takes ownership of the transport. Call Negotiate before making any
@@ -151,7 +151,8 @@ func New(t Transport, o Options) *Conn {
 	c.http, _ = t.(*httpTransport)
 	probe := 2 * time.Second
 	if c.http != nil {
-		// HTTP servers that ignore a request without an answer are rare. A slow server must not be taken for an old one.
+		// Few HTTP servers ignore a request without answering, so allow a slow modern server enough time to answer
+		// the probe.
 		probe = 15 * time.Second
 	}
 	c.opts.ProbeTimeout = cmp.Or(c.opts.ProbeTimeout, probe)
@@ -275,8 +276,8 @@ func (c *Conn) exchange(
 		return nil, fmt.Errorf("%s: %w", m.method, err)
 	}
 	if c.http != nil && box != nil {
-		// Over HTTP, send returns only after the answer. Call send in another goroutine, so that this goroutine can pass
-		// earlier notifications to the callback. These notifications can also arrive on other streams.
+		// Over HTTP, send returns only after the answer. This goroutine must pass notifications to the callback in
+		// the meantime, so call send in another goroutine.
 		go func() { c.afterSend(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
 		c.afterSend(ctx, m, c.transport.send(ctx, m))
@@ -312,9 +313,9 @@ func (c *Conn) exchange(
 	return nil, fmt.Errorf("%s: %w", m.method, err)
 }
 
-// afterSend handles the outcome of sending a request. If the server no longer knows the session, the request is sent
-// again in a new session. If the request can no longer be answered, the call fails. An HTTP request can no longer be
-// answered after send has returned.
+// afterSend handles the outcome of sending a request. If the server no longer knows the session, afterSend sends the
+// request again in a new session. If sending failed, the call fails. An HTTP request also fails if send has returned
+// without an answer.
 func (c *Conn) afterSend(ctx context.Context, m outgoing, err error) {
 	if lost, ok := err.(*sessionLost); ok && m.method != methodInitialize {
 		err = c.sendAgain(ctx, m, lost.session)
@@ -354,8 +355,8 @@ const (
 )
 
 // deliver handles a message or a batch of messages from the transport. If owned is true, the connection can keep the
-// bytes. The first result reports whether a message was the answer to a call. An error means that a message is
-// malformed.
+// bytes. The first result reports whether one of the messages was the answer to a call. An error means that a message
+// is malformed.
 func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err error) {
 	if !isBatch(msg) {
 		return c.deliverOne(msg, owned, stream)

@@ -1,4 +1,4 @@
-// Package mcpwire is a small MCP client for tool servers. It passes every byte on unchanged.
+// Package mcpwire is a small MCP client for tool servers. It passes all content on unchanged.
 //
 // Arguments, results, tool definitions and notifications are raw JSON. Unknown content types, unknown fields and
 // _meta arrive exactly as the other side sent them. The package parses only the envelope of a message, which consists
@@ -15,11 +15,11 @@
 // A closed connection stays closed. The caller has to start the server again. [Conn.Done] signals the end of the
 // connection, and [Conn.Err] returns the cause. Every waiting call returns [ErrClosed] with the cause.
 //
-// # Two generations
+// # Modern and legacy servers
 //
-// Revision 2026-07-28 is called modern. A modern server needs no handshake: every request contains the version and
-// the client's capabilities. The revisions 2024-11-05 to 2025-11-25 are called legacy. A legacy connection begins
-// with the request initialize.
+// This package calls a server modern if the server supports revision 2026-07-28. A modern server needs no handshake:
+// every request contains the version and the client's capabilities. Servers that support only the revisions
+// 2024-11-05 to 2025-11-25 are called legacy. A connection to a legacy server begins with the request initialize.
 //
 // Negotiate sends server/discover first and falls back to initialize. If the server does not answer server/discover
 // within [Options.ProbeTimeout], a later answer is ignored. If the server exits instead, Negotiate returns
@@ -56,6 +56,6 @@
 //
 // # After an error
 //
-// An [*RPCError] is the server's answer. [ErrNotSent] means that the server certainly did not receive the call. After
-// any other error, the server may have executed the call.
+// An [*RPCError] is an error that the server sent as its answer. [ErrNotSent] means that the server certainly did not
+// receive the call. After any other error, the server may have executed the call.
 package mcpwire

@@ -26,14 +26,14 @@ type HTTPOptions struct {
 	// the request is not sent.
 	Header func(ctx context.Context, h http.Header) error
 
-	// Prove adds a header that depends on the method and the URL of a request, such as a proof (DPoP). It is called after
-	// Header. If it returns an error, the request is not sent. Prove may be nil.
+	// Prove adds a header that depends on the method and the URL of a request, such as a DPoP proof. It is called
+	// after Header. If Prove returns an error, the request is not sent. Prove may be nil.
 	Prove func(req *http.Request) error
 
-	// Refused is called if the server answers with status 401 or 403, which means that it has not carried out the request.
-	// If the result is true, the request is sent again, with new headers. If the result is an error, the request fails
-	// with this error. The parameter try counts how often the request was refused before; after [maxRefused] times,
-	// Refused is not called. The callback must not close the body. Refused may be nil.
+	// Refused is called if the server answers with status 401 or 403, which means that the server has not executed
+	// the request. If the first result is true, the request is sent again, with new headers. If Refused returns an
+	// error, the request fails with this error. The parameter try is the number of earlier refusals of the request.
+	// After [maxRefused] refusals, Refused is not called. The callback must not close the body. Refused may be nil.
 	Refused func(ctx context.Context, req *http.Request, resp *http.Response, try int) (again bool, err error)
 }
 
@@ -62,7 +62,8 @@ func HTTP(address string, o HTTPOptions) (Transport, error) {
 	return t, nil
 }
 
-// newTransport returns a transport for requests that the pool does not support: requests with TLS, a proxy or HTTP/2.
+// newTransport returns a transport for the requests that the pool does not support, such as requests over TLS or
+// through a proxy.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -197,12 +198,13 @@ func (t *httpTransport) newRequest(
 	return req, session, nil
 }
 
-// maxRefused is how often a request is sent again after the server has refused its authorization.
+// maxRefused is the maximum number of times that a request is sent again after the server has refused its
+// authorization.
 const maxRefused = 4
 
 // authorized sends a request and returns the response. If the server refuses the authorization, authorized asks
-// [HTTPOptions.Refused] what to do. The parameter add, which may be nil, adds headers. The second result is the session
-// id that the request contained.
+// [HTTPOptions.Refused] whether to send the request again. The parameter add, which may be nil, adds headers. The
+// second result is the session id that the request contained.
 func (t *httpTransport) authorized(
 	ctx context.Context, method string, m outgoing, add func(http.Header),
 ) (resp *http.Response, session string, err error) {
@@ -293,7 +295,7 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 }
 
 // answers is a pool of buffers for response bodies. The length of a body is often unknown, so a new buffer would have
-// to grow several times, with a copy each time. A reused buffer is often large enough already.
+// to grow several times and copy its content each time. A reused buffer is often large enough already.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // readJSON reads and delivers a body that contains one message or a batch.
@@ -384,8 +386,8 @@ const (
 	maxResumes = 5                      // the maximum number of consecutive attempts without a new event
 )
 
-// readAnswer reads the stream of a request up to the answer, and returns the rest of the stream. A legacy server can
-// close the stream before the answer. In that case, readAnswer resumes the stream if its events have ids.
+// readAnswer reads the stream of a request up to the answer, and returns the rest of the stream. If a legacy server
+// closes the stream before the answer, and the stream's events have ids, readAnswer resumes the stream.
 func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m outgoing) (io.ReadCloser, error) {
 	for idle, last := 0, ""; ; {
 		answered, at, err := t.readEvents(body, m.id)
@@ -464,8 +466,8 @@ func isBroken(err error) bool {
 	return !large && !bad
 }
 
-// get opens a legacy server's stream for messages that belong to no call. If an event id is given, get instead resumes
-// the stream that contained this event.
+// get opens a legacy server's stream for messages that belong to no call. If lastEventID is not empty, get instead
+// resumes the stream that contained this event.
 func (t *httpTransport) get(ctx context.Context, version, lastEventID string) (*http.Response, error) {
 	resp, session, err := t.authorized(ctx, http.MethodGet, outgoing{version: version}, func(h http.Header) {
 		if lastEventID != "" {

@@ -100,7 +100,7 @@ func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	case c == 't' || c == 'f':
 		return header{p.name, string(raw)}, true
 	case c == '-' || isDigit(c):
-		// 1e2 and 100.0 are integers too. An integer that a double cannot represent exactly is not sent.
+		// 1e2 and 100.0 are integers too. Do not send integers that a double cannot represent exactly.
 		f, err := strconv.ParseFloat(string(raw), 64)
 		const safe = 1<<53 - 1
 		if err != nil || f < -safe || f > safe || f != math.Trunc(f) {

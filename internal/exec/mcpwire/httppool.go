@@ -24,13 +24,13 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// The pool contains HTTP/1.1 connections to one server. [http.Transport] runs two goroutines for each connection: one
-// writes the requests, and one reads the responses. With the pool, the calling goroutine sends the request in one write
+// A pool contains HTTP/1.1 connections to one server. [http.Transport] runs two goroutines for each connection: one
+// writes the requests, and one reads the responses. With a pool, the calling goroutine sends the request in one write
 // and reads the response itself.
 //
-// A request is never sent twice. An idle connection is checked before it is reused, and it is discarded if the server
-// has closed it or sent data on it. If not even the first byte can be written to a reused connection, another
-// connection is used. Any later failure is returned to the caller.
+// A request is never sent twice. Before an idle connection is reused, the pool checks it, and discards it if the
+// server has closed it or sent data on it. If not even the first byte can be written to a reused connection, the pool
+// uses another connection. Any later failure is returned to the caller.
 
 const (
 	dialTime      = 30 * time.Second       // the time limit for connecting
@@ -128,7 +128,7 @@ func (c *webConn) exchange(
 	if written == 0 || c.aborted.Load() {
 		return nil, written, err
 	}
-	// The server may have answered with an error without reading the whole request.
+	// The server may have sent an error response without reading the whole request.
 	_ = c.SetReadDeadline(time.Now().Add(refusalWait))
 	resp, e := c.readResponse(req, stop, false)
 	if e != nil || resp.StatusCode < 400 {
@@ -387,8 +387,8 @@ func (b *webBody) trailer() error {
 	return errHead
 }
 
-// finish ends the body. Later reads return err, or errAborted if abort caused err. If err is io.EOF and the connection
-// is reusable, the connection returns to the pool. In all other cases, the connection is closed.
+// finish ends the body. Later reads return err, or errAborted if abort caused err. If err is io.EOF and the
+// connection is reusable, finish returns the connection to the pool. Otherwise, finish closes the connection.
 func (b *webBody) finish(err error) {
 	c := b.conn
 	b.conn, b.err = nil, err

@@ -33,8 +33,8 @@ func (l *lineReader) release() {
 	readers.Put(l.Reader)
 }
 
-// nextLine returns the next line without its line ending. The last line does not need a line ending. The second result
-// reports whether the caller can keep the line. If not, the line is valid only until the next call.
+// nextLine returns the next line without its line ending. The last line of a stream needs no line ending. The second
+// result reports whether the caller can keep the line. If it is false, the line is valid only until the next call.
 func (l *lineReader) nextLine() (line []byte, owned bool, err error) {
 	line, err = l.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -57,8 +57,8 @@ func (l *lineReader) nextLine() (line []byte, owned bool, err error) {
 	return line, owned, err
 }
 
-// eventReader reads a text/event-stream whose lines end in LF or CRLF. The HTML standard also allows a lone CR, which
-// is not supported because no server sends it.
+// eventReader reads a text/event-stream whose lines end in LF or CRLF. It does not support a lone CR as a line
+// ending, which the HTML standard also allows, because no server sends it.
 type eventReader struct {
 	lines  *lineReader
 	limit  int           // the maximum size of an event's data in bytes

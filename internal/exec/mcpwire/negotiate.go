@@ -39,7 +39,7 @@ type Server struct {
 // Capabilities returns the server's capabilities as the server sent them, or nil.
 func (s *Server) Capabilities() jsontext.Value { return rawjson.Lookup(s.Result, "capabilities") }
 
-// negotiation holds the result of the first call to Negotiate. The channel serves as a mutex: a send locks it, and a
+// negotiation holds the result of the first call to Negotiate. The channel is used as a mutex: a send locks it, and a
 // receive unlocks it.
 type negotiation struct {
 	turn   chan struct{}
@@ -49,8 +49,8 @@ type negotiation struct {
 }
 
 // Negotiate agrees on a protocol revision with the server. It first probes for revision 2026-07-28. If the server
-// refuses the probe or does not answer within [Options.ProbeTimeout], the server uses an earlier revision, so Negotiate
-// falls back to the earlier handshake. Further calls return the result of the first call.
+// refuses the probe or does not answer within [Options.ProbeTimeout], Negotiate falls back to the handshake of the
+// earlier revisions. Further calls return the result of the first call.
 func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 	n := &c.negotiation
 	select {
@@ -93,7 +93,7 @@ func (c *Conn) negotiate(ctx context.Context) (*Server, error) {
 	return nil, err
 }
 
-// noPost lists the statuses with which a URL of the HTTP+SSE transport answers a POST.
+// noPost lists the statuses with which a server refuses a POST to a URL of the HTTP+SSE transport.
 var noPost = []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
 
 // discover probes for revision 2026-07-28. If both results are nil, the caller must try initialize.
@@ -106,7 +106,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	}
 	result, err := c.probe(asking)
 	if slices.Contains(supportedVersions(err), modernVersion) {
-		result, err = c.probe(asking) // the server refused the revision but lists it as supported, so ask once more
+		result, err = c.probe(asking) // the server refused this revision but lists it as supported, so probe once more
 	}
 	if err == nil {
 		versions := texts(rawjson.Lookup(result, "supportedVersions"))
@@ -130,7 +130,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	case isRPC && rpc.Code == codeUnsupportedVersion:
 		return nil, c.fallBack(supportedVersions(err), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
-		return nil, err // the server is modern, but the client's request was wrong
+		return nil, err // the server is modern, but refused the client's request
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
 		return nil, err // the server would refuse initialize too
 	default:
@@ -323,7 +323,7 @@ func (c *Conn) listen(ctx context.Context, s *Server) {
 	}
 }
 
-// subscribe keeps a subscription open until the server refuses it or closes it too often.
+// subscribe keeps a subscription open. It returns when the server refuses the subscription or closes it too often.
 func (c *Conn) subscribe(ctx context.Context, filter string) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		if tries > 0 && pause(ctx, 0, tries-1) != nil {
@@ -345,7 +345,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 		case time.Since(began) > maxPause:
 			tries = 0
 		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
-			return // give up, because the server is reachable but keeps closing the subscription
+			return // the server is reachable but keeps closing the subscription
 		}
 	}
 }

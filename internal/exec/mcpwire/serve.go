@@ -28,7 +28,8 @@ const (
 	methodMessage     = "notifications/message"
 	methodPing        = "ping"
 
-	// MethodToolsChanged is the method of the notification that the list of tools has changed.
+	// MethodToolsChanged is the method of the notification with which a server reports that its list of tools has
+	// changed.
 	MethodToolsChanged = "notifications/tools/list_changed"
 )
 
@@ -61,7 +62,7 @@ func (c *Conn) notify(e envelope, stream int64) {
 			return
 		}
 	case methodListening:
-		// The id can belong to a subscription that the caller made with [Conn.Do].
+		// The acknowledgement can also be for a subscription that the caller made with [Conn.Do].
 		c.listener.handleAck(parseID(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
 		return
 	case methodCancelled:
@@ -189,7 +190,7 @@ func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
 func appendError(b []byte, err error) []byte {
 	e, ok := errors.AsType[*RPCError](err)
 	if !ok {
-		e = &RPCError{Code: -32603, Message: "internal error"} // the server does not get the cause of the error
+		e = &RPCError{Code: -32603, Message: "internal error"} // the cause of the error is not sent to the server
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
 	b = appendString(append(b, `,"message":`...), e.Message)

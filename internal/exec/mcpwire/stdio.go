@@ -155,7 +155,7 @@ func (t *stdioTransport) read() {
 			noise = 0
 			continue
 		} else if looksLikeMessage(line) {
-			// A call may be waiting for this message.
+			// A call may be waiting for this message, so close the connection.
 			t.conn.fail(err)
 			return
 		} else if noise++; noise > t.conn.opts.MaxNoise {
