@@ -3,8 +3,8 @@
 // A record belongs to one agent, identified by the agent's id. Only the agent's program and the owner can read the
 // record. A record is written only if the caller holds memory.write. The record is written in the transaction that
 // records the call, after the result has passed the guardrails. A program can read the records only if the caller
-// holds memory.read. For each run, the program gets a file with one line per record. A program can write to its
-// memory only by answering.
+// holds memory.read. For each run, the program gets a file with one line per record. The only way for a program to
+// write to its memory is to answer.
 //
 // A record is encrypted and bound to its agent and intent. A record that was modified or moved to another agent
 // cannot be decrypted. The record is then reported as changed, and its content is never shown.
@@ -64,8 +64,8 @@ type Record struct {
 	Cut bool `json:"cut,omitempty"`
 
 	Expires time.Time `json:"-"`
-	// Changed reports whether the stored record was modified and can no longer be decrypted. Of the JSON fields, only
-	// ID is then set.
+	// Changed reports whether the stored record was modified and can no longer be decrypted. If it is set, ID is the
+	// only other field that is set.
 	Changed bool `json:"-"`
 }
 
@@ -83,7 +83,7 @@ func New(s *store.Store, ttl time.Duration) *Memory {
 	return &Memory{store: s, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
 }
 
-// Participant records the answers of one agent's program, in the transactions of the agent's gateway.
+// Participant stores the answers of one agent's program in the transactions of the agent's gateway.
 type Participant struct {
 	Memory *Memory
 	Agent  *agent.Agent
@@ -105,7 +105,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 		} `json:"structuredContent"`
 	}
 	if err := json.Unmarshal(o.Result.Raw, &doc); err != nil || doc.Answer.ID == "" {
-		return nil // a program did not produce the result
+		return nil // the result does not come from the program
 	}
 	return p.Memory.put(tx, p.Agent.ID, bound(Record{
 		ID: doc.Answer.ID, Time: p.Memory.now().UnixMilli(), Issuer: c.Principal,
@@ -143,7 +143,7 @@ func purpose(agentID, id string) string {
 	return "memory " + string(name)
 }
 
-// A repeated call with the same idempotency key has the same id, and its answer is not stored again.
+// A repeated call with the same idempotency key has the same id. Its answer is not stored again.
 const insert = `INSERT INTO memories (agent, id, kept, expires, size, sealed) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (agent, id) DO NOTHING`
 
@@ -253,7 +253,7 @@ func (m *Memory) Get(ctx context.Context, agentID, id string) (Record, error) {
 }
 
 // Search returns the records of an agent that contain all words of a query. The words can be in the text, the sources
-// or the issuer. Case is ignored.
+// or the issuer. Search ignores case.
 func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, error) {
 	list, err := m.List(ctx, agentID)
 	words := strings.Fields(strings.ToLower(query))

@@ -61,8 +61,8 @@ type Lacking struct{ *call.Refusal }
 // Unwrap returns the refusal.
 func (l *Lacking) Unwrap() error { return l.Refusal }
 
-// Bundle is a code bundle that is ready to run. The sandbox runs a private, read-only copy of the code that was
-// checked.
+// Bundle is a code bundle that is ready to run. The code runs in a sandbox, from a private, read-only copy of the
+// files that were checked.
 //
 // Wrapped code is started again for each call, so calls share no state. A bundle that is an MCP server is started by
 // [Bundle.Launch].
@@ -78,7 +78,7 @@ type Bundle struct {
 	lock    io.Closer
 	code    string
 	argv    []string
-	turns   chan struct{} // holds one element for each run in progress
+	turns   chan struct{} // holds one value for each run in progress
 
 	mu     sync.Mutex
 	server *Server // server that was launched last
@@ -179,8 +179,8 @@ func (b *Bundle) stage(t bundle.Tree) error {
 	if err := errors.Join(t.Write(b.code), writeHarness(harness)); err != nil {
 		return err
 	}
-	// Only the outer folder is private. The user of the sandbox must be able to read the inner folders, but the umask
-	// may have removed this permission.
+	// The user of the sandbox must be able to read the inner folders, but the umask may have removed the permission.
+	// The outer folder stays private.
 	return filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.IsDir() && path != dir {
 			err = os.Chmod(path, 0o755)
@@ -303,7 +303,7 @@ func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
 	}
-	r.Pool = nil // use a new sandbox, because prepared sandboxes do not have these files
+	r.Pool = nil // use a new sandbox, because prepared sandboxes lack these files
 	all := extra
 	for _, file := range systemAuthorities {
 		if text, err := os.ReadFile(file); err == nil {
@@ -331,9 +331,9 @@ func (r *run) trust(extra []byte) error {
 	return nil
 }
 
-// setEffect sets the effect of a failed run in the refusal and returns the refusal. A run has no effect if the code has
-// no network access or if the tool only reads. setEffect also clears Unsent, because the call counts as sent even if
-// the code could not be loaded.
+// setEffect sets the effect of a failed run in the refusal and returns the refusal. A run has no effect if the code
+// has no network access or if the tool only reads. setEffect also clears Unsent: even if the code could not be
+// loaded, the call counts as sent.
 func (b *Bundle) setEffect(t *agent.Tool, f *call.Refusal) error {
 	f.Unsent = false
 	if len(b.agent.Program.Hosts) > 0 && t.SideEffect != agent.Read {
@@ -362,7 +362,7 @@ type runCredentials struct {
 	swaps []egress.Swap
 	// known finds credential values in output.
 	known *secret.Known
-	// echo finds credential values and parts of them in the answers of hosts.
+	// echo finds credential values, and parts of credential values, in the responses of hosts.
 	echo *secret.Echo
 	// missing maps each required credential slot that is empty to its refusal.
 	missing []*call.Refusal
@@ -400,14 +400,14 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 		text, err := l.substitute(slot, s, &nested)
 		if err != nil {
 			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
-				"no placeholder can be made for the credential %s: %v", slot.Ref, err)
+				"cannot make a placeholder for the credential %s: %v", slot.Ref, err)
 		}
 		l.env = append(l.env, slot.Env+"="+text)
 	}
 	for _, v := range values {
 		if len(l.swaps) > 0 && len(v.Secret) < minSecret {
 			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
-				"the credential %s is too short to be found in responses, so it cannot be hidden from the code", v.Name)
+				"the credential %s cannot be hidden from the code, because it is too short to be found in responses", v.Name)
 		}
 	}
 	var err error
@@ -449,7 +449,7 @@ func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, neste
 	}
 	text, err := json.Marshal(replaceStrings(document, func(value string) string {
 		if len(value) < minSecret {
-			return "" // the value is too short to be found in responses
+			return "" // values that are too short cannot be found in responses
 		}
 		*nested = append(*nested, secret.Value{Name: slot.Ref, Secret: value})
 		return add(value)

@@ -97,8 +97,8 @@ func versionOf(ctx context.Context, file string) *semver.Version {
 }
 
 // findInterpreter returns the newest installed interpreter that satisfies a version constraint. An empty constraint
-// accepts every version. The version in a manifest is a hint: if no interpreter satisfies it, findInterpreter returns
-// the nearest one, and a warning.
+// accepts every version. The constraint is only a preference: if no interpreter satisfies it, findInterpreter returns
+// the nearest version, together with a warning.
 func findInterpreter(ctx context.Context, kind, version string) (path, warning string, err error) {
 	name := strings.TrimSuffix(kind, "3")
 	all := installed(ctx, kind)
@@ -127,8 +127,9 @@ func findInterpreter(ctx context.Context, kind, version string) (path, warning s
 
 var firstVersion = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
 
-// nearest returns the index of the interpreter that is closest to the first version in a constraint. A newer
-// interpreter is preferred, because it usually runs older code. The newest interpreter must come first.
+// nearest returns the index of the interpreter that is closest to the first version in a constraint. It prefers a
+// newer interpreter, because newer interpreters usually run older code. The list must start with the newest
+// interpreter.
 func nearest(all []interpreter, constraint string) int {
 	wanted, err := semver.NewVersion(firstVersion.FindString(constraint))
 	if err != nil {

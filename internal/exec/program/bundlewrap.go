@@ -23,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/bundle"
 )
 
-// A harness runs inside the sandbox and calls the function that the bundle exports.
+// These are the harnesses. A harness runs inside the sandbox and calls the function that the bundle exports.
 var (
 	//go:embed harness/wrap.mjs
 	wrapNode []byte
@@ -107,7 +107,7 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	answer := b.answer(r, out.Stdout, job.Mark)
 	f := exitFailure(&out, r.Wall)
 	if f != nil && (answer == nil || f.Reason == TimedOut || f.Reason == TooLarge) {
-		f.Hint = "" // this hint mentions fields that a bundle's manifest does not have
+		f.Hint = "" // the hint mentions fields that a bundle's manifest does not have
 		return result, b.setEffect(t, f)
 	}
 	if result.Raw, result.IsError, f = answer.result(r.credentials); f != nil {
@@ -142,7 +142,7 @@ func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 func (o *outcome) result(l *runCredentials) (raw jsontext.Value, isError bool, f *call.Refusal) {
 	switch {
 	case o == nil:
-		return nil, false, failed(NoAnswer, "the code exited without an answer")
+		return nil, false, failed(NoAnswer, "the code exited without returning a result")
 	case o.Broken != nil:
 		f := failed(NotStarted, "the code cannot be called: %s", diag.Quote(l.redact(*o.Broken)))
 		f.Hint = "see the log for the output of the code"
@@ -167,7 +167,7 @@ func (o *outcome) result(l *runCredentials) (raw jsontext.Value, isError bool, f
 		raw, err = json.Marshal(r)
 	}
 	if err != nil {
-		return nil, false, failed(BadJSON, "the code's answer is not valid JSON")
+		return nil, false, failed(BadJSON, "the code's result is not valid JSON")
 	}
 	return raw, r.IsError, nil
 }
@@ -281,9 +281,9 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Complete returns a refusal while a required credential is missing. The server runs without the credential,
-// because its tools must be listed and checked. Once the credential is set, Complete stops the server, and the
-// supervisor restarts it with the credential.
+// Complete returns a refusal while a required credential is missing. A server also runs without the credential, so
+// that its tools can be listed and checked. Once the credential is set, Complete stops the server, and the supervisor
+// restarts it with the credential.
 func (b *Bundle) Complete() error {
 	b.mu.Lock()
 	server, lacks := b.server, b.lacks

@@ -60,7 +60,7 @@ func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec
 		remove()
 		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
 	}
-	s.Pool = nil // use a new sandbox, because prepared sandboxes do not have this file
+	s.Pool = nil // use a new sandbox, because prepared sandboxes lack this file
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: memoryFile})
 	s.Env = append(s.Env, memoryVariable+"="+memoryFile)
 	return remove, nil
@@ -125,7 +125,7 @@ type answer struct {
 	Sources  []string `json:"sources"`
 }
 
-// badAnswer returns a refusal of an answer, with a hint that shows a good one.
+// badAnswer returns the refusal of an answer. The hint shows a valid answer.
 func badAnswer(reason Reason, message string) *call.Refusal {
 	f := failed(reason, "%s", message)
 	f.Hint = `write one line to stdout: {"intent_id": ID, "status": "ok", "text": "…", "sources": []}, ` +
@@ -175,7 +175,8 @@ func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
 	return &a, nil
 }
 
-// isError reports whether the program could not do the task. The answer is complete nevertheless.
+// isError reports whether the program reported that it could not do the task. Such an answer is still a complete
+// answer.
 func (a *answer) isError() bool { return *a.Status == "error" }
 
 func (a *answer) result() (jsontext.Value, error) {

@@ -1,15 +1,15 @@
 // Package program runs agents that are programs. A program runs in a sandbox, reads one line of JSON and writes one
 // line of JSON. The package also runs code bundles ([Bundle]).
 //
-// The contract is strict. The program reads exactly one line, the intent. It must write exactly one line, the
-// answer, and exit with code 0. Blank lines in the output are ignored. If the program does anything else, the call
-// is refused. The [Reason] of the refusal helps the program's author to fix the program. Stderr goes to the
-// operator's log.
+// The contract is strict. The program reads exactly one line, the intent. It must write exactly one line, the answer,
+// and exit with code 0. Blank lines in the output are ignored. If the program does anything else, the call is
+// refused. The [Reason] of the refusal helps the program's author to fix the program. Stderr goes to the operator's
+// log.
 //
-// The sandbox enforces the manifest's limits on network access, memory, disk and time. The program sees the folder
-// of its manifest, read-only, as its working directory. If the manifest is not named agent.toml, the folder may
-// contain several manifests. The program then sees the folder of its entry instead. The program never sees ambit's
-// own files or a whole home directory.
+// The sandbox enforces the manifest's limits on network access, memory, disk and time. The program sees the folder of
+// its manifest, read-only, as its working directory. If the manifest is not named agent.toml, the folder may contain
+// several manifests, so the program sees only the folder of its entry. The program never sees ambit's own files or a
+// whole home directory.
 //
 // The effect of a failed run depends on its network access. A run without network access has no effect. A run that
 // was killed has an unknown effect. Any other run with network access counts as done.
@@ -203,8 +203,8 @@ func notRun(ctx context.Context, err error, setEffect func(*call.Refusal) error)
 	return call.Unsent(err) // the sandbox could not be created
 }
 
-// exitFailure returns a refusal if the program was killed or exited with a code other than 0. It returns nil if the
-// program exited with code 0.
+// exitFailure returns a refusal if the program was killed or exited with a code other than 0. Otherwise, it returns
+// nil.
 func exitFailure(out *sandbox.Outcome, wall time.Duration) *call.Refusal {
 	switch {
 	case out.TimedOut:
@@ -250,7 +250,7 @@ func effectOf(r Reason) call.Effect {
 
 func (b *binding) network() agent.NetworkAccess {
 	if b.options.Unconfined {
-		return agent.NetworkFull // this setting of the manifest is not enforced
+		return agent.NetworkFull // without a sandbox, the manifest's network setting is not enforced
 	}
 	if b.agent.Resources == nil {
 		return agent.NetworkOff
@@ -333,7 +333,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 	}
 	s.Dir = agentDir
 	switch {
-	case filepath.Base(b.options.Manifest) != "agent.toml": // the folder may contain several manifests
+	case filepath.Base(b.options.Manifest) != "agent.toml": // other manifests in the folder may belong to other agents
 		folder = filepath.Dir(entry)
 		inside = true
 	case !inside && !sandbox.Inside(entry, "/usr"):
@@ -368,15 +368,15 @@ func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 	return nil
 }
 
-// checkVisible rejects a folder that contains files that the program must not see.
+// checkVisible refuses a folder that contains files that the program must not see.
 func (b *binding) checkVisible(folder string) *call.Refusal {
 	f := failed(NotStarted, "the program's folder %s contains files that the program must not see", diag.Quote(folder))
 	f.Hint = "move the program to a folder of its own"
-	whole := []string{"/"} // these folders are rejected, but folders inside them are allowed
+	whole := []string{"/"} // the program's folder must not contain any of these folders
 	if home, err := os.UserHomeDir(); err == nil {
 		whole = append(whole, home)
 	}
-	var private []string // these folders and all folders inside them are rejected
+	var private []string // the program's folder must neither contain these folders nor be inside them
 	if dir := b.options.Home.Dir(); dir != "" {
 		whole = append(whole, dir)
 		private = []string{filepath.Dir(b.options.Home.Root()), b.options.Home.State(), filepath.Join(dir, "secrets")}

@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// waitDelay is how long to wait for the pipes of a killed program to be closed. A child process that left the
-// process group may keep them open.
+// waitDelay is how long to wait for the pipes of a killed program to be closed. A child process in another process
+// group is not killed and can keep the pipes open.
 const waitDelay = time.Second
 
 // unconfined runs a program without a sandbox, with all permissions of ambit's user. It is meant for the
@@ -107,7 +107,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
 		c.onFull()
-		return len(p), nil // report no error, so that the pipe is drained until the killed program exits
+		return len(p), nil // report no error, because the pipe must be drained until the killed program exits
 	}
 	return c.to.Write(p)
 }

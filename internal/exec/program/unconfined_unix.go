@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockShared locks a folder so that programs that clean up temporary files do not delete it. Such programs may
-// consider the folder of a long-running daemon to be old.
+// lockShared locks a folder, so that programs that delete old temporary files keep it. A long-running daemon does not
+// change the folder, so it looks old.
 func lockShared(dir string) (io.Closer, error) {
 	f, err := os.Open(dir)
 	if err != nil {
