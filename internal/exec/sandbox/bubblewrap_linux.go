@@ -12,10 +12,10 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// scratch is the path of the writable memory disk.
+// scratch is the path of the writable tmpfs, which holds HOME and /tmp.
 const scratch = "/scratch"
 
-// These constants hold the id of the sandbox's only user, as text and as a number.
+// These constants hold the id of the only user inside the sandbox, as text and as a number.
 const (
 	user       = "1000"
 	insideUser = 1000
@@ -66,7 +66,8 @@ func syntheticFiles(s shape) [][2]string {
 	return files
 }
 
-// maxCopy is the size of the largest system file that is copied into a sandbox. A copy is faster than a mount.
+// maxCopy is the maximum size of a system file that is copied into a sandbox. Larger files are mounted. A copy is
+// faster than a mount.
 const maxCopy = 128 << 10
 
 // copiedFiles returns the path and the content of each small file in systemFiles that every user may read.
@@ -95,8 +96,8 @@ func environment(s *Spec) []string {
 	return append(env, s.Env...)
 }
 
-// sources returns the mounted paths that can change while a prepared sandbox waits to be used. System folders are
-// not included, because they do not change.
+// sources returns the mounted paths that can change between the creation and the use of a prepared sandbox. It leaves
+// out system folders, because they do not change.
 func sources(s shape) []string {
 	out := slices.Clone(systemFiles)
 	for _, m := range s.mounts {
@@ -105,17 +106,17 @@ func sources(s shape) []string {
 	return out
 }
 
-// prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to open.
-// files lists the path and the content of each file that bubblewrap creates. The caller passes the content of files[i]
-// as descriptor shim.FDData+i.
+// prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to
+// open. The parameter files lists the path and the content of each file that bubblewrap creates. The caller must pass
+// the content of files[i] to bubblewrap as descriptor shim.FDData+i.
 func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][2]string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
 		"--clearenv", "--cap-drop", "ALL", "--uid", user, "--gid", user, "--hostname", "sandbox",
 		"--json-status-fd", strconv.Itoa(shim.FDStatus),
 	}
-	// The shim uses these capabilities and then drops them. --disable-userns would create a nested user namespace.
-	// There, the capabilities would have no effect on the namespaces of the sandbox.
+	// The shim uses these capabilities and then drops them. The option --disable-userns cannot be used here, because
+	// it creates a nested user namespace, in which the capabilities have no effect on the namespaces of the sandbox.
 	if p.Network {
 		a = append(a, "--cap-add", "CAP_NET_BIND_SERVICE")
 	}
@@ -157,7 +158,8 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 	}
 	p.Devices = devices
 	memoryDisk := strconv.FormatInt(s.disk, 10)
-	if s.tier == Confined { // s.disk limits only the private folder, and there may be no cgroup that limits memory
+	if s.tier == Confined {
+		// s.disk limits the private folder. Without a cgroup, only this size limits the memory disk.
 		memoryDisk = strconv.FormatInt(min(s.disk, s.bounds.memory/4), 10)
 	}
 	a = append(
@@ -168,13 +170,16 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 		"--dir", scratch+"/tmp", "--dir", scratch+"/shm",
 	)
 	p.ReadWrite = []string{scratch}
-	if s.tier == Confined { // a declared path below /tmp must have its own name inside the sandbox
+	if s.tier == Confined {
+		// A declared path below /tmp must have the same path in the sandbox, so /tmp must not be a link.
 		a = append(a, "--size", memoryDisk, "--tmpfs", "/tmp")
 		p.ReadWrite = append(p.ReadWrite, "/tmp")
 	} else {
 		a = append(a, "--symlink", "scratch/tmp", "/tmp")
 	}
-	var seals []string // applied after all mounts, because bubblewrap creates mount points in these folders
+	// seals are options that make folders read-only. They must follow all mounts, because bubblewrap creates mount points
+	// in these folders.
+	var seals []string
 	for _, m := range s.mounts {
 		if m.Hide {
 			a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)

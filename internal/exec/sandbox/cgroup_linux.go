@@ -26,8 +26,8 @@ import (
 
 var controllers = []string{"memory", "pids", "cpu"}
 
-// hierarchy locates ambit's own cgroup, which is the parent of the cgroups of all runs. Limits on ambit therefore
-// apply to the runs too. Each controller is in the cgroup version 2 tree or in a version 1 tree.
+// hierarchy locates ambit's own cgroup, which is the parent of the cgroups of all runs. The limits of ambit's cgroup
+// therefore apply to the runs too. Each controller is in the cgroup version 2 tree or in a version 1 tree.
 type hierarchy struct {
 	// parents maps a controller to its folder. Several controllers may share a folder.
 	parents map[string]string
@@ -158,9 +158,9 @@ func (h hierarchy) prepare() error {
 
 var runs atomic.Int64
 
-// groupPrefix returns the name prefix of a process's cgroups and temporary folders. The prefix contains the boot id,
-// the pid namespace, the pid and the start time of the process. Other ambit processes use the prefix to find out
-// whether the process is still running.
+// groupPrefix returns the prefix for the names of a process's cgroups and temporary folders. The prefix contains the
+// boot id, the pid namespace, the pid and the start time of the process. Other ambit processes use these values to
+// find out whether the process is still running.
 func groupPrefix(pid int) (string, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -185,7 +185,7 @@ func startTime(pid int) (string, error) {
 	// The second field is a command name in parentheses, and the name may contain any character.
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(f) < 20 {
-		return "", errors.New("/proc does not show when the process started")
+		return "", errors.New("cannot read the start time of the process from /proc")
 	}
 	return f[19], nil
 }
@@ -193,8 +193,8 @@ func startTime(pid int) (string, error) {
 // sweepTime is how long sweep waits for the processes of one cgroup to exit.
 const sweepTime = time.Second
 
-// sweep cleans up after ambit processes that have exited. It kills the processes that they left behind, and removes
-// their cgroups.
+// sweep cleans up after ambit processes that have exited. It kills the processes of their sandboxes and removes their
+// cgroups.
 func (h hierarchy) sweep() {
 	for _, parent := range h.folders() {
 		for _, dir := range abandonedEntries(parent) {
@@ -302,8 +302,8 @@ func (g *group) bound(b bounds) error {
 	return g.write("cpu", "cpu.max", quota+" "+period)
 }
 
-// limitSwap prevents the cgroup from using swap space. A kernel without swap accounting cannot prevent that. On such
-// a kernel, limitSwap returns an error if the machine has swap space.
+// limitSwap prevents the cgroup from using swap space. On a kernel without swap accounting, this is impossible, so
+// limitSwap returns an error if the machine has swap space.
 func (g *group) limitSwap(file, value string) error {
 	err := g.set("memory", file, value)
 	if errors.Is(err, os.ErrNotExist) {
@@ -323,8 +323,8 @@ func isV2Dir(dir string) bool {
 
 func (g *group) dir(controller string) string { return filepath.Join(g.parents[controller], g.name) }
 
-// write writes a value to an existing control file. It never creates a file, because a new file would limit
-// nothing.
+// write writes a value to an existing control file. It never creates a file, because a new file would not be a
+// control file and would limit nothing.
 func (g *group) write(controller, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(g.dir(controller), file), os.O_WRONLY, 0)
 	if err != nil {
@@ -345,7 +345,7 @@ func (g *group) set(controller, file, value string) error {
 		return err
 	}
 	if got := g.number(controller, file); got > want || got < 0 || want-got >= 4096 {
-		return fmt.Errorf("%d was written to %s, but the file contains %d", want, file, got)
+		return fmt.Errorf("the limit %d was written to %s, but the kernel set %d", want, file, got)
 	}
 	return nil
 }
@@ -395,8 +395,8 @@ func (g *group) peak() int64 {
 }
 
 // join moves the current thread into the cgroup in each version 1 tree, and leave moves it back. A process that the
-// thread starts inherits the cgroup. A thread that moves itself is cheap to move: otherwise the kernel would wait for
-// every processor.
+// thread starts inherits the cgroup. Moving the current thread is fast. To move another thread or process, the kernel
+// waits for every processor.
 func (g *group) join() error { return moveThread(g.dirs()) }
 
 func (g *group) leave() error { return moveThread(g.folders()) }
@@ -438,7 +438,8 @@ func (g *group) killAndRemove() error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of the run did not exit: %w", left, errors.Join(err, os.ErrDeadlineExceeded))
+			return fmt.Errorf("%d processes of the run did not exit after SIGKILL: %w",
+				left, errors.Join(err, os.ErrDeadlineExceeded))
 		}
 	}
 }
@@ -460,12 +461,12 @@ func (g *group) kill() (processes int) {
 	return processes
 }
 
-// watch starts the watcher process. When ambit exits, the watcher kills the processes that remain in ambit's
-// cgroups. The parent death signal alone is not enough, because bubblewrap requests the signal only after a fork. If
+// watch starts the watcher process. When ambit exits, the watcher kills the processes that remain in ambit's cgroups.
+// The parent death signal alone is not enough, because bubblewrap requests the signal only after a fork. If
 // bubblewrap is killed before the request, its child survives.
 //
-// The result is the write end of a pipe to the watcher. ambit never writes to the pipe. When ambit exits, the kernel
-// closes the write end, and the watcher reads the end of file.
+// The result is the write end of a pipe. The watcher reads from the pipe, but ambit never writes to it. When ambit
+// exits, the kernel closes the write end, and the watcher reads the end of file.
 func (h hierarchy) watch() (alive *os.File, err error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {
@@ -510,9 +511,9 @@ func TempDir() (string, error) {
 	return os.MkdirTemp("", prefix+"*")
 }
 
-// bootID identifies the current boot of this machine. The first pid namespace has the same number on every machine,
-// and machines may share a temporary folder. Without the boot id, the folders of processes that run on another
-// machine would look abandoned.
+// bootID identifies the current boot of this machine. Names need the boot id, because machines can share a temporary
+// folder, and the first pid namespace has the same number on every machine. Without the boot id, the folders of
+// running processes on another machine would look abandoned.
 var bootID = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -520,7 +521,7 @@ var bootID = sync.OnceValues(func() (string, error) {
 	}
 	id := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
 	if len(id) < bootLength {
-		return "", errors.New("/proc does not show the id of this boot")
+		return "", errors.New("cannot read the id of this boot from /proc")
 	}
 	return id[:bootLength], nil
 })

@@ -23,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// proven is the cache of findProven. It contains only tiers whose mechanisms work. A failure is not cached, because an
-// administrator may repair the machine while a daemon runs.
+// proven caches the results of findProven. It contains only tiers that work. A failure is not cached, because an
+// administrator may fix the machine while a daemon runs.
 var proven struct {
 	sync.Mutex
 	machines map[Tier]*machine
@@ -58,8 +58,8 @@ func check(ctx context.Context, t Tier, proofs string) error {
 	return err
 }
 
-// findProven returns the isolation mechanisms of a tier and ensures that they work. It runs the canaries unless a proof
-// is cached or stored.
+// findProven returns the isolation mechanisms of a tier. It runs the canaries to check that the mechanisms work,
+// unless an earlier result is cached or stored.
 func findProven(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	proven.Lock()
 	defer proven.Unlock()
@@ -166,7 +166,7 @@ func (m *machine) prove(ctx context.Context) error {
 	}
 	memory := int64(64)
 	if len(m.groups.parents) == 0 {
-		canaries = canaries[:3] // without a cgroup, nothing limits the memory of all processes together
+		canaries = canaries[:3] // without a cgroup, no limit applies to the memory of all processes together
 		memory = confinedMB     // the runtime of the canary reserves more memory than it uses
 	}
 	for _, canary := range canaries {
@@ -177,18 +177,19 @@ func (m *machine) prove(ctx context.Context) error {
 		case err != nil:
 			return err
 		case report != nil && report.Text != "":
-			return &setupError{report.What, "a canary found that this mechanism is not enforced: " + report.Text}
+			return &setupError{report.What, "a test found that this mechanism does not work: " + report.Text}
 		case canary == shim.CanaryMemory && !out.OOM:
-			return &setupError{"cgroup memory", "a canary exceeded the memory limit and was not killed"}
+			return &setupError{"cgroup memory", "a test program exceeded the memory limit and was not killed"}
 		case canary != shim.CanaryMemory && report == nil:
-			return &setupError{"sandbox", fmt.Sprintf("the canary for %s did not report (exit code %d)", canary, out.ExitCode)}
+			text := fmt.Sprintf("the test program for %s exited without a report (exit code %d)", canary, out.ExitCode)
+			return &setupError{"sandbox", text}
 		}
 	}
 	return nil
 }
 
-// key returns a hash of everything that a proof depends on. It returns "" if part of the data cannot be read. A
-// proof without a key is not stored.
+// key returns a hash of everything that the result of the canaries depends on. It returns "" if part of the data
+// cannot be read. A result without a key is not stored.
 func (m *machine) key() string {
 	h := sha256.New()
 	var uts unix.Utsname
@@ -280,8 +281,8 @@ func asMissing(f *setupError) Missing {
 	return m
 }
 
-// Survey checks the mechanisms of the standard tier. The last finding is the result of the canaries in a complete
-// sandbox. The other findings help to locate the cause of a failure.
+// Survey checks the mechanisms of the standard tier one by one. It then runs the canaries in complete sandboxes, for
+// programs and for tool servers.
 func Survey(ctx context.Context, proofs string) []Finding {
 	return []Finding{
 		surveyBubblewrap(ctx), surveyNamespaces(ctx), surveyCgroups(), surveyLandlock(), surveySeccomp(),
@@ -360,7 +361,7 @@ func surveyLandlock() Finding {
 }
 
 func surveySeccomp() Finding {
-	// This call only asks whether the kernel supports the action. It does not install a filter.
+	// This call only asks whether the kernel supports the action. It installs no filter.
 	action := uint32(unix.SECCOMP_RET_KILL_PROCESS)
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
 	if errno != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/supervisor"
 )
 
-// private returns the folders to which only the program writes, by their paths in the sandbox.
+// private returns the folders to which only the program can write, as paths in the sandbox.
 func (s *shape) private() []string {
 	folders := []string{scratch, "/tmp"}
 	for _, m := range s.mounts {
@@ -29,7 +29,8 @@ func (s *shape) private() []string {
 	return folders
 }
 
-// replaceable returns the files that the program can write and replace: those whose folder is private to the program.
+// replaceable returns the files that the program can write and replace: those in a private folder of the program. The
+// keys are paths in the sandbox.
 func (r *running) replaceable() map[string]supervisor.File {
 	files := map[string]supervisor.File{}
 	for _, m := range r.shape.mounts {
@@ -49,8 +50,8 @@ func (r *running) replaceable() map[string]supervisor.File {
 	return files
 }
 
-// The size of a private folder is checked every quotaTime. After a slow check, the pause is longer: quotaShare times
-// the duration of the check.
+// watchQuotas measures the private folders every quotaTime. After a slow measurement, the pause is longer: quotaShare
+// times the duration of the measurement, but at most maxPause.
 const (
 	quotaTime  = 10 * time.Second
 	quotaShare = 1000
@@ -71,7 +72,8 @@ func (r *running) watchQuotas(every time.Duration) {
 		}
 		begun := time.Now()
 		for _, folder := range folders {
-			r.moving.Lock() // a file could move from a folder that was not measured yet into a folder that was
+			// Without the lock, the program could hide a file by moving it to a folder that was already measured.
+			r.moving.Lock()
 			size, err := folderSize(folder)
 			r.moving.Unlock()
 			if err == nil && size > r.shape.disk {
@@ -82,8 +84,8 @@ func (r *running) watchQuotas(every time.Duration) {
 	}
 }
 
-// A private folder with more files or more levels counts as too large. Without this limit, a program could make ambit
-// use any amount of memory.
+// A private folder with more files or more levels counts as too large. Without this limit, a program could make the
+// measurement use any amount of memory.
 const (
 	maxFiles  = 1 << 20
 	maxLevels = 100
@@ -91,8 +93,8 @@ const (
 
 var errUnmeasured = errors.New("the folder is too deep, has too many files, or cannot be read")
 
-// folderSize returns the number of bytes that a folder takes on its disk. It follows no links. If the folder cannot be
-// measured, it returns the largest number. An error means that ambit has too many open files.
+// folderSize returns the number of bytes that a folder occupies on its disk. It follows no links. If the folder
+// cannot be measured, it returns the largest number. An error means that ambit has too many open files.
 func folderSize(dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

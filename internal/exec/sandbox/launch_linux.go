@@ -20,7 +20,7 @@ type launch struct {
 	argv, env []string
 	// user is the id of the user that executes argv. 0 means the current user.
 	user int
-	// staged lists paths that the user may be unable to reach. staged[i] is mounted at stagePath(i).
+	// staged lists paths that the user may be unable to reach. The path staged[i] is mounted at stagePath(i).
 	staged []stagedPath
 }
 
@@ -35,7 +35,7 @@ const stageDir = "/tmp"
 // stagePath returns the path at which staged[i] is mounted.
 func stagePath(i int) string { return stageDir + "/" + strconv.Itoa(i) }
 
-// expose returns the path that the started process must use for a path.
+// expose returns the path at which the started process can reach a file or folder of this machine.
 func (l *launch) expose(path string, asOwner bool) string {
 	if l.user == 0 {
 		return path
@@ -44,9 +44,9 @@ func (l *launch) expose(path string, asOwner bool) string {
 	return stagePath(len(l.staged) - 1)
 }
 
-// spawn starts the process. All steps that require ambit's permissions happen in one thread of ambit, which then starts
-// the process: the thread gets its own mount namespace and joins the cgroup, and the process inherits both. The thread
-// lives until the process exits. Because of Pdeathsig, the kernel kills the process when that thread exits.
+// spawn starts the process. All steps that require ambit's permissions happen in one thread of ambit. The thread gets
+// its own mount namespace, joins the cgroup, and starts the process, which inherits both. The thread lives until the
+// process exits: because of Pdeathsig, the kernel kills the process when the thread exits.
 func (r *running) spawn(l *launch) error {
 	started := make(chan error)
 	onNewThread(func() {
@@ -62,8 +62,8 @@ func (r *running) spawn(l *launch) error {
 	return <-started
 }
 
-// onNewThread calls f in a goroutine with a thread of its own, which ends with f. f can change the thread's namespaces
-// and cgroups. The main thread is not used, because Go does not end it.
+// onNewThread calls f in a goroutine with its own thread. The thread ends with f, so f can change the thread's
+// namespaces and cgroups. onNewThread does not use the main thread, because Go does not end that thread.
 func onNewThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -88,7 +88,8 @@ func (r *running) startProcess(l *launch) error {
 			return &setupError{"mounts", err.Error()}
 		}
 	}
-	// Go opens files close-on-exec. This covers the descriptors that ambit itself inherited.
+	// Go opens files close-on-exec, but ambit itself may have inherited other descriptors. Mark them close-on-exec
+	// too.
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return &setupError{"close_range", err.Error()}
 	}
@@ -110,7 +111,8 @@ func (l *launch) mountStaged() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	// An unmount on the machine also takes effect in this namespace, but not the other way round.
+	// Unmounts on the machine also take effect in this namespace, but mounts in this namespace do not affect the
+	// machine.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func (l *launch) mountStaged() error {
 			unix.Close(fd)
 		}
 	}()
-	for _, s := range l.staged { // open all paths before the mount below, which covers stageDir
+	for _, s := range l.staged { // open all paths first, because the mount below covers stageDir
 		fd, err := openPlain(s.path)
 		if err != nil {
 			return err
@@ -138,7 +140,8 @@ func (l *launch) mountStaged() error {
 	return nil
 }
 
-// openPlain opens a path and rejects symbolic links in it, because the owner of a link could decide what is mounted.
+// openPlain opens a path. It refuses a path with symbolic links, because the owner of a link could decide what is
+// mounted.
 func openPlain(path string) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
@@ -169,8 +172,8 @@ func bind(fd int, to string, asOwner bool, user int) error {
 	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
 }
 
-// bindAsOwner binds a path and gives the run's user the rights of the path's owner. Files that the user creates belong
-// to the owner. The kernel translates between the two users at the mount, and no file on the disk changes.
+// bindAsOwner binds a path and gives the run's user the rights of the path's owner. Files that the user creates
+// belong to the owner. The kernel translates between the two users at the mount, so no file on the disk changes.
 func bindAsOwner(fd int, to string, m idMapping) error {
 	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -193,8 +196,8 @@ func bindAsOwner(fd int, to string, m idMapping) error {
 // idMapping maps the owner and the group of a file to the user of a run.
 type idMapping struct{ owner, group, user int }
 
-// namespaces caches user namespaces, because creating one takes a process. Runs with the same private folder have the
-// same user, so a server that starts again finds its namespace here.
+// namespaces caches user namespaces, because creating a namespace requires a process. A server that starts again has
+// the same user, because it has the same private folder, so the cache contains its namespace.
 var namespaces = struct {
 	sync.Mutex
 	of map[idMapping]int
@@ -202,9 +205,9 @@ var namespaces = struct {
 
 const maxNamespaces = 64
 
-// namespaceLocked returns a user namespace in which the owner of a file is the run's user. Only a process can create a
-// user namespace, so namespaceLocked starts a [shim.Holder] and kills it once the namespace is open. The caller holds
-// the mutex of namespaces.
+// namespaceLocked returns a user namespace that maps the owner of a file to the run's user. Only a process can create
+// a user namespace, so namespaceLocked starts a [shim.Holder] and kills the holder once the namespace is open. The
+// caller must hold the mutex of namespaces.
 func (m idMapping) namespaceLocked() (int, error) {
 	if fd, ok := namespaces.of[m]; ok {
 		return fd, nil

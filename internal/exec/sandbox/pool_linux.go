@@ -22,8 +22,8 @@ import (
 // After a run, the pool makes another sandbox of the same shape. In a full pool, the new sandbox replaces the oldest
 // sandbox of a different shape.
 //
-// A pool can also start python3 and node in advance. The interpreter then executes one of ambit's scripts, and the
-// script waits for the run. Until the run starts, the interpreter reads none of the program's files.
+// A pool can also start python3 and node in advance. The interpreter then executes one of ambit's scripts, which
+// waits for the run. Until the run starts, the interpreter reads none of the program's files.
 type Pool struct {
 	size         int
 	interpreters bool
@@ -44,9 +44,9 @@ var (
 	errEnded  = errors.New("the sandbox exited before it was used")
 )
 
-// Prepare makes a sandbox for runs with the given spec and waits until the sandbox is ready. It does nothing if the
-// pool is full of sandboxes of the same shape. It also does nothing if the tier is Strong or a mount is writable,
-// because these runs never use a pool.
+// Prepare makes a sandbox for runs with the given spec and waits until the sandbox is ready. It does nothing if all
+// sandboxes in a full pool already have this shape. It also does nothing if the tier is Strong or a mount is
+// writable, because such runs never use a pool.
 func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	s.defaults()
 	if !p.accepts(&s) {
@@ -89,8 +89,8 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
-// accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot, because the
-// folder's owner changes as soon as the sandbox is made.
+// accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot use one, because
+// making a sandbox in advance would already change the folder's owner.
 func (p *Pool) accepts(s *Spec) bool {
 	return p != nil && s.Tier == Standard && !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Write })
 }
@@ -114,7 +114,7 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	if r := p.take(sh.key()); r != nil {
 		o := order(s, "")
 		if sh.interpreter != "" {
-			o = nil // there is no shim.Order to send, because the interpreter is already running
+			o = nil // an order starts a program, but the interpreter is already running
 		}
 		out, _, err := r.execute(ctx, s, o, begun)
 		// A setup error means that the sandbox died before the program started, so a new sandbox can be used.

@@ -32,7 +32,7 @@ type shape struct {
 	bounds  bounds
 	network bool // set if the program has a Network
 	observe bool // set if the spec has an Observe
-	// programs, if not nil, are the only programs of the sandbox.
+	// programs lists the only programs that exist in the sandbox. If it is nil, all programs of the machine exist.
 	programs *programs
 	// interpreter, if not empty, is started before the run and waits inside the sandbox. The fields below then
 	// describe the program that the interpreter will run.
@@ -68,8 +68,8 @@ func identify(path string) identity {
 	return id
 }
 
-// unchanged reports whether the source paths of the mounts still refer to the same files. If a file was replaced,
-// the prepared sandbox would show the old file.
+// unchanged reports whether the source paths of the mounts still refer to the same files. A prepared sandbox would
+// still show the old file of a path whose file was replaced.
 func (r *running) unchanged() bool {
 	for _, id := range r.identities {
 		if identify(id.path) != id {
@@ -143,7 +143,7 @@ func (r *running) start(m *machine) error {
 	l := &launch{user: user}
 	plan := &shim.Plan{}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
-	// If a program may start any other program, it must be able to communicate with it.
+	// Programs that the sandboxed program starts must be able to communicate with it over Unix sockets.
 	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
 	if plan.UnixSockets {
 		plan.Private = r.shape.private()
@@ -276,7 +276,7 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	return e, err
 }
 
-// quotas returns the private folders of a sandbox, as paths on this machine. The size of each folder is limited.
+// quotas returns the sandbox's private folders whose size is limited, as paths on this machine.
 func (s *shape) quotas() (folders []string) {
 	for _, m := range s.mounts {
 		if s.tier == Confined && m.Write && m.Give {
@@ -306,8 +306,8 @@ func socketPair() (theirs, ours *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The shim uses blocking system calls on its end of the socket. Its messages carry its pid, which becomes the pid
-	// of the program.
+	// The shim uses blocking system calls on its end of the socket. With SO_PASSCRED, the shim's messages carry its
+	// pid, which becomes the pid of the program.
 	err = errors.Join(unix.SetNonblock(fds[0], false), unix.SetsockoptInt(fds[1], unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 	if err != nil {
 		unix.Close(fds[0])
@@ -351,8 +351,8 @@ func firstProcess(status io.Reader, first chan<- int) {
 	io.Copy(io.Discard, status)
 }
 
-// If ambit is root, findUsers returns a range of user ids for runs. No account has any of these ids. All of them
-// must be mapped in the current user namespace.
+// findUsers returns a range of user ids for runs. No account has any of these ids, and all of them are mapped in the
+// current user namespace. If ambit is not root, the range is empty.
 func findUsers(uidMap string) (span, error) {
 	for _, s := range []span{{0x70000000, 1 << 28}, {61184, 4000}} {
 		for line := range strings.Lines(uidMap) {
@@ -389,9 +389,10 @@ func ownFile(forOtherUsers bool) (*os.File, error) {
 	return memoryFile("ambit", content)
 }
 
-// userFor returns the user id of a run. Runs with the same private folder share an id, because they must own the files
-// of earlier runs. The kernel limits some resources for each user, so other runs have other ids. The id depends on the
-// folder's inode: an author chooses the name of the folder, and could choose one that has the id of another server.
+// userFor returns the user id of a run. Runs with the same private folder share an id, because they must own the
+// files of earlier runs. Other runs have different ids, because the kernel limits some resources for each user. The
+// id depends on the folder's path and inode: the author of an agent can choose the folder's name, but not its inode,
+// and therefore cannot choose the id of another server.
 func (m *machine) userFor(s shape) int {
 	i := slices.IndexFunc(s.mounts, func(mount Mount) bool { return mount.Write && mount.Give })
 	if i < 0 || m.users.count == 0 {

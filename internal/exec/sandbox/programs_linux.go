@@ -17,31 +17,32 @@ import (
 	"time"
 )
 
-// programs lists the programs that exist in a sandbox with [Spec.NoExec]. Of the system's folders, only libraries and
-// data are visible there. All paths are paths inside the sandbox. Except below a mount, a path is the same outside the
-// sandbox.
+// programs lists the programs that exist in a sandbox with [Spec.NoExec]. Apart from these programs, the visible
+// system folders contain only libraries and data. All paths are paths inside the sandbox. Except below a mount, the
+// path on the machine is the same.
 type programs struct {
 	mounts []Mount
 	stems  []string // the names of the programs without their versions
-	// folders are the visible system folders, and hidden are folders that are shown empty.
+	// folders are the visible system folders. hidden are subfolders of these folders that appear empty in the
+	// sandbox.
 	folders, hidden []string
-	// files are the programs that must be shown one by one, because their folder is not visible. links are symbolic
-	// links to them, as target and path.
+	// files are the programs that are mounted one by one, because their folder is not visible. links are symbolic
+	// links to these programs. Each link consists of its target and its path.
 	files []string
 	links [][2]string
-	// covered are programs in library folders. They are shown as unreadable files.
+	// covered are programs in library folders. In the sandbox, they appear as unreadable files.
 	covered []string
 	// execute lists the files and folders that the kernel is allowed to execute: the programs and their loaders.
 	execute []string
-	// extra are the paths that the program itself may start. If the field listing is true, add also appends its
-	// programs to extra.
+	// extra are the paths that the program itself may start. While listing is true, add appends the programs that it
+	// adds to extra.
 	extra   []string
 	listing bool
 }
 
 // findPrograms finds the programs of a run. If s.Argv starts with a script, findPrograms inserts the script's
-// interpreter before it. For a script that names env, the kernel would start env, and env could not start the
-// interpreter.
+// interpreter before the script. If the kernel found the interpreter itself, it could start env for a script that
+// names env, and env could not start the interpreter.
 func findPrograms(s *Spec) (*programs, error) {
 	p := &programs{mounts: s.Mounts}
 	for range maxLinks {
@@ -78,7 +79,7 @@ func findPrograms(s *Spec) (*programs, error) {
 		}
 	}
 	for _, path := range p.extra {
-		if short, ok := strings.CutPrefix(path, "/usr"); ok { // the program is found in /usr/bin, because /bin is a link to it
+		if short, ok := strings.CutPrefix(path, "/usr"); ok { // /bin is a link to /usr/bin, so the program has a second path
 			p.extra = append(p.extra, short)
 		}
 		if s.OwnerHome != "" && path != s.OwnerHome && Inside(path, s.OwnerHome) {
@@ -88,10 +89,10 @@ func findPrograms(s *Spec) (*programs, error) {
 	return p, nil
 }
 
-// maxLinks bounds chains of symbolic links and of script interpreters.
+// maxLinks is the maximum length of a chain of symbolic links or script interpreters.
 const maxLinks = 16
 
-// lookUp returns the path of a program. A name without a slash is searched in the PATH of the sandbox.
+// lookUp returns the path of a program. A name without a slash is looked up in the PATH of the sandbox.
 func lookUp(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -111,7 +112,7 @@ func stem(program string) string {
 	return cmp.Or(strings.TrimRight(name, "0123456789.-"), name)
 }
 
-// named reports whether a folder is named after one of the programs, as git-core is named after git.
+// named reports whether a folder is named after one of the programs. For example, git-core is named after git.
 func (p *programs) named(folder string) bool {
 	return slices.ContainsFunc(p.stems, func(stem string) bool {
 		rest, ok := strings.CutPrefix(folder, stem)
@@ -124,8 +125,9 @@ var libraryFolders = []string{
 	"/lib", "/lib32", "/lib64", "/libx32",
 }
 
-// findLibraries chooses the visible system folders: data, libraries, and everything that belongs to the programs by
-// name or by place. Other folders next to the libraries contain programs, such as the folder of git or of a compiler.
+// findLibraries chooses the visible system folders: data, libraries, and folders that belong to the programs by name.
+// It hides the other folders next to the libraries, because they contain other programs, such as those of git or a
+// compiler.
 func (p *programs) findLibraries() error {
 	for _, folder := range []string{"/usr/share", "/usr/local/share"} {
 		if info, err := os.Lstat(folder); err == nil && info.IsDir() {
@@ -147,7 +149,8 @@ func (p *programs) findLibraries() error {
 		if err != nil {
 			return err
 		}
-		// Some systems keep libraries directly in the folder. Others keep them in a folder for each architecture.
+		// Some systems store libraries directly in the folder. Others store them in a subfolder for each
+		// architecture.
 		whole := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isLibrary(e.Name()) })
 		if whole {
 			p.folders = append(p.folders, folder)
@@ -205,7 +208,7 @@ func programsIn(folder string) []string {
 	return found
 }
 
-// outside returns where a path is on this machine.
+// outside converts a path inside the sandbox to the path on this machine.
 func (p *programs) outside(path string) string {
 	if m := p.mountOf(path); m != nil {
 		return m.Source + strings.TrimPrefix(path, m.To)
@@ -223,9 +226,9 @@ func (p *programs) mountOf(path string) (in *Mount) {
 	return in
 }
 
-// add adds a program, the programs that it needs to start, and the links that lead to it. A folder stands for all
-// programs in it. Scripts in a folder do not make their interpreter available, because a single script would then be
-// enough to give a program a shell.
+// add adds a program, the programs that it needs to start, and the symbolic links that lead to it. If the path is a
+// folder, add adds all programs in the folder, but not the interpreters of its scripts. Otherwise, a single script
+// would be enough to give the sandboxed program a shell.
 func (p *programs) add(path string) error {
 	for range maxLinks {
 		path = p.plain(path)
@@ -256,7 +259,7 @@ func (p *programs) add(path string) error {
 	return fmt.Errorf("%s: too many links", path)
 }
 
-// plain returns the path with the links to folders resolved.
+// plain returns the path with all symbolic links to folders resolved.
 func (p *programs) plain(path string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(p.outside(path)))
 	if err != nil {
@@ -297,9 +300,9 @@ func (p *programs) addFile(path string, info fs.FileInfo, alone bool) error {
 	return nil
 }
 
-// showsAlone reports whether a program must be shown by itself because its folder is not visible. If the folder is
-// visible and its name is bin or sbin, showsAlone first hides the folder: the bin folder of a runtime, such
-// as ~/.nvm/versions/node/v20/bin, also contains other programs.
+// showsAlone reports whether a program must be mounted by itself because its folder is not visible. If the folder is
+// visible and its name is bin or sbin, showsAlone first hides the folder, because the bin folder of a runtime also
+// contains other programs. An example is ~/.nvm/versions/node/v20/bin.
 func (p *programs) showsAlone(path string) bool {
 	dir := filepath.Dir(path)
 	shown := func(folder string) bool { return Inside(path, folder) }
@@ -351,8 +354,8 @@ func (p *programs) addLoader(path string) (native bool, err error) {
 	return true, nil
 }
 
-// addUnlisted adds a loader or an interpreter, but does not add it to p.extra. Only the kernel may start it, because a
-// loader could start any file, and an interpreter could start any script.
+// addUnlisted adds a loader or an interpreter, but does not add it to p.extra. Only the kernel may start such a
+// program, because a loader could start any file, and an interpreter could start any script.
 func (p *programs) addUnlisted(path string) error {
 	was := p.listing
 	p.listing = false
@@ -372,7 +375,7 @@ func (p *programs) addNeeds(path string) error {
 	if err := p.addUnlisted(words[0]); err != nil || len(withoutEnv(words)) == len(words) {
 		return err
 	}
-	interpreter, err := lookUp(withoutEnv(words)[0]) // env starts it
+	interpreter, err := lookUp(withoutEnv(words)[0]) // the program that env starts
 	if err != nil {
 		return err
 	}
@@ -394,7 +397,7 @@ func (p *programs) script(path string) []string {
 	return strings.Fields(words)
 }
 
-// withoutEnv returns the command that env would start.
+// withoutEnv returns the command that env would start. It returns other commands unchanged.
 func withoutEnv(words []string) []string {
 	if len(words) > 1 && filepath.Base(words[0]) == "env" {
 		if words = words[1:]; words[0] == "-S" && len(words) > 1 {

@@ -47,8 +47,9 @@ func (s span) pick() int {
 	return s.first + rand.IntN(s.count)
 }
 
-// ownProcesses is the number of bubblewrap's own processes. They do not count toward the program's limit.
-// minProcesses is the smallest process limit of a run. The shim needs some threads before it executes the program.
+// ownProcesses is the number of bubblewrap's own processes, which do not count toward the program's limit.
+// minProcesses is the smallest process limit of a run, because the shim needs some threads before it executes the
+// program.
 const (
 	ownProcesses = 2
 	minProcesses = 12
@@ -67,7 +68,7 @@ func (m *machine) run(ctx context.Context, s *Spec, canary string) (Outcome, *sh
 	for _, folder := range shape.quotas() {
 		size, err := folderSize(folder)
 		if err != nil {
-			return Outcome{}, nil, fmt.Errorf("%w: ambit cannot measure its private folder: %w", ErrNotStarted, err)
+			return Outcome{}, nil, fmt.Errorf("%w: the size of its private folder cannot be measured: %w", ErrNotStarted, err)
 		}
 		if size > shape.disk {
 			return Outcome{}, nil, fmt.Errorf("%w: its private folder %s contains %d MB, more than the "+
@@ -117,7 +118,7 @@ func (r *running) execute(
 	return out, r.report, err
 }
 
-// setupError is an error from a mechanism during the setup of a sandbox.
+// setupError reports that a mechanism failed during the setup of a sandbox.
 type setupError struct{ what, text string }
 
 func (e *setupError) Error() string { return e.what + ": " + e.text }
@@ -131,7 +132,7 @@ type running struct {
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	state   *os.ProcessState
-	first   chan int // receives the pid of the first process in the sandbox's namespace
+	first   chan int // receives the pid, on this machine, of the first process in the sandbox's pid namespace
 	readers sync.WaitGroup
 	ours    []io.Closer // ambit's ends of the pipes and sockets
 
@@ -262,8 +263,8 @@ func (r *running) listen() {
 	}
 }
 
-// handle processes one message from the shim. In the strong tier, the shim keeps running as the same user as the
-// program. The program could therefore forge messages. A forged message can harm only the program's own run.
+// handle processes one message from the shim. In the strong tier, the shim and the program run as the same user, so
+// the program could forge messages. A forged message can harm only the program's own run.
 func (r *running) handle(text []byte, files []*os.File, pid int) {
 	var m shim.Message
 	if json.Unmarshal(text, &m) != nil {
@@ -290,7 +291,7 @@ func (r *running) handle(text []byte, files []*os.File, pid int) {
 		unsupervised := r.supervised && !r.notified || r.failed != nil
 		r.mu.Unlock()
 		if unsupervised {
-			r.abort("seccomp", errors.New("ambit cannot answer the program's system calls"))
+			r.abort("seccomp", errors.New("ambit can no longer answer the program's system calls"))
 			return
 		}
 		close(r.restricted)
@@ -333,8 +334,8 @@ func received(rights []byte) (files []*os.File, pid int) {
 	return files, pid
 }
 
-// serveLocked starts to answer the program's system calls. In the strong tier, it serves the program's connections to a
-// proxy instead. It does nothing until the sockets and the spec are known. The caller holds the mutex r.mu.
+// serveLocked starts to answer the program's system calls. In the strong tier, it serves the program's connections to
+// a proxy instead. It does nothing until the sockets and the spec are known. The caller must hold r.mu.
 func (r *running) serveLocked() {
 	switch {
 	case r.closing || r.spec == nil:
@@ -420,8 +421,8 @@ func (r *running) readStderr() {
 	}
 }
 
-// stderrLine handles one line of stderr. Lines that arrive before the program starts come from bubblewrap. They are
-// kept for the error message.
+// stderrLine handles one line of stderr. Lines that arrive before the program starts come from bubblewrap. stderrLine
+// keeps them for the error message.
 func (r *running) stderrLine(line string) {
 	if !closed(r.ready) {
 		r.mu.Lock()
@@ -497,11 +498,11 @@ func (r *running) result() (Outcome, error) {
 	case r.failed != nil:
 		return out, &setupError{r.failed.What, r.failed.Text}
 	case !wasReady && out.OOM:
-		return out, nil // the memory limit is too low even for the shim
+		return out, nil // the memory limit is too low for the shim itself
 	case !wasReady && !out.TimedOut:
 		text, _, _ := strings.Cut(strings.TrimSpace(r.earlyStderr.String()), "\n")
 		if text == "" {
-			text = "the process ended: " + r.state.String()
+			text = "the process exited before the program started: " + r.state.String()
 		}
 		what := "bubblewrap"
 		if r.shape.tier == Strong {

@@ -1,16 +1,15 @@
 // Package sandbox runs untrusted programs in isolation.
 //
-// The tier [Standard] combines several mechanisms. Bubblewrap creates the namespaces. A cgroup limits
-// memory, processes and CPU. Package shim adds Landlock rules, a seccomp filter and rlimits. If ambit
-// is root, the program runs as a user that no account has.
+// The tier [Standard] combines several mechanisms. Bubblewrap creates the namespaces. A cgroup limits memory,
+// processes and CPU. Package shim adds Landlock rules, a seccomp filter and rlimits. If ambit is root, the program
+// runs as a user that no account has.
 //
-// The program sees the system folders of the machine and its mounts. All of them are read-only, except
-// mounts with the field Write set. HOME and /tmp are on a memory disk of fixed size. The program
-// inherits no environment variables and no open files other than stdin, stdout and stderr. Its only
-// network interface is a private loopback.
+// The program sees the system folders of the machine and its mounts. All of them are read-only, except mounts with
+// the field Write set. HOME and /tmp are on a memory disk of fixed size. The program inherits no environment
+// variables and no open files other than stdin, stdout and stderr. Its only network interface is a private loopback.
 //
-// The tier [Strong] uses gVisor's runsc instead of bubblewrap, Landlock and seccomp. gVisor's kernel
-// handles the program's system calls.
+// The tier [Strong] uses gVisor's runsc instead of bubblewrap, Landlock and seccomp. gVisor's kernel handles the
+// program's system calls.
 //
 // Design decisions:
 //
@@ -21,11 +20,11 @@
 //   - Every run fails closed. The shim applies all restrictions and reports that they are in
 //     force. The same thread then executes the program.
 //   - No process outlives its run. The first process of the pid namespace belongs to bubblewrap.
-//     When the first process ends, the kernel kills all other processes in the namespace. The
-//     first process ends with bubblewrap, and bubblewrap ends with ambit, even if ambit is killed.
-//     The program starts only when these links are in place. A watcher process covers the time
-//     before: when ambit ends, the watcher kills the processes that remain in ambit's cgroups.
-//     At the deadline of a run, ambit kills the processes in its cgroup until the cgroup is empty.
+//     When it ends, the kernel kills all other processes in the namespace. It ends with bubblewrap,
+//     and bubblewrap ends with ambit, even if ambit is killed. The program starts only after this
+//     chain is complete. Until then, a watcher process protects the run: when ambit ends, the
+//     watcher kills the processes that remain in ambit's cgroups. At the deadline of a run, ambit
+//     kills the processes in its cgroup until the cgroup is empty.
 //   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
 //     the run can reach the mounts there.
 //   - For network access, seccomp reports each connect call. ambit dials the host and connects the
@@ -34,13 +33,14 @@
 //   - Files on the memory disk count toward the memory limit. The kernel accounts for them as
 //     memory.
 //   - The source path of a mount must not contain a symbolic link.
-//   - A program that must not start other programs ([Spec.NoExec]) is alone: of the system's folders it sees
-//     libraries and data only. Writable mounts are noexec. Landlock allows only listed files to be executed, so the
-//     kernel decides by file. A supervisor refuses and reports every other execve.
+//   - The sandbox of a program that must not start other programs ([Spec.NoExec]) contains no other
+//     programs. Of the system folders, it shows only libraries and data. Writable mounts are noexec.
+//     Landlock allows only listed files to be executed. A supervisor refuses and reports every other
+//     execve.
 //   - A [Pool] makes sandboxes in advance, with the same code. Each sandbox is used for one run.
 //
-// Programs at the standard tier use the kernel of the machine. A vulnerability in the kernel can break
-// their isolation.
+// Programs at the standard tier use the kernel of the machine. A vulnerability in the kernel can break their
+// isolation.
 package sandbox
 
 import (
@@ -66,26 +66,27 @@ const (
 	// Strong uses gVisor, which has its own kernel.
 	Strong Tier = "strong"
 	// Confined is Standard without a time limit, for tool servers. On a machine without delegated cgroups, rlimits
-	// bound the number of processes and the memory of each process, and nothing bounds CPU.
+	// limit the number of processes and the memory of each process, and nothing limits CPU.
 	Confined Tier = "confined"
 )
 
 // Mount makes a file or folder of this machine visible to the program. A mount is read-only unless Write is set.
 type Mount struct {
-	// Source is an absolute path on this machine and contains no symbolic link. The program sees the file or folder at
-	// the absolute path To.
+	// Source is the absolute path of a file or folder on this machine. It must not contain a symbolic link. The
+	// program sees the file or folder at the absolute path To.
 	Source, To string
-	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. It
-	// limits the total size of the folder only with Give and in the tier [Confined].
+	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. The
+	// total size of the folder is limited only if Give is also set, and only in the tier [Confined].
 	Write bool
 	// AsOwner gives the program the rights of the file's owner. Files that the program creates belong to the owner.
 	// AsOwner has no effect unless ambit is root.
 	AsOwner bool
-	// Hide shows an empty folder at To, instead of Source.
+	// Hide shows an empty folder at To. Source is not used.
 	Hide bool
-	// Give makes the run's user the owner of everything in a writable folder, if ambit is root. In the tier [Confined],
-	// Spec.DiskMB limits the size of the folder. If the folder exceeds the limit, a run does not start, and a run that
-	// has started is ended at the next check. ambit checks every 10 seconds, or less often if a check takes long.
+	// Give makes the run's user the owner of everything in a writable folder, if ambit is root. In the tier
+	// [Confined], Spec.DiskMB limits the size of the folder. If the folder exceeds the limit before a run, the run
+	// does not start. If the folder exceeds the limit during a run, ambit ends the run at the next check. ambit
+	// checks every 10 seconds, or less often if a check takes long.
 	Give bool
 }
 
@@ -102,8 +103,8 @@ type Spec struct {
 	Env []string
 	// Stdin is the program's complete input.
 	Stdin []byte
-	// Talk, if not nil, receives stdin and stdout of an interactive program. In that case, the fields Stdin, MaxStdout
-	// and Outcome.Stdout are not used. Talk must not block. The streams are closed when the run ends.
+	// Talk, if not nil, receives the stdin and stdout of an interactive program. In that case, the fields Stdin,
+	// MaxStdout and Outcome.Stdout are not used. Talk must not block. ambit closes the streams when the run ends.
 	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
 	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. In the tier
@@ -112,7 +113,7 @@ type Spec struct {
 	CPU                    float64
 	// Wall is the time limit of the run. It defaults to 30 seconds. In the tier Confined, there is no limit by default.
 	Wall time.Duration
-	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. Without it, the program gets
+	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. If Grace is 0, the program gets
 	// SIGKILL at once.
 	Grace time.Duration
 	// MaxStdout and MaxStderr are in bytes and default to 16 MiB. A program that writes more is killed.
@@ -121,19 +122,20 @@ type Spec struct {
 	// Network is the program's access to the network. If Network is nil, the program has no network access.
 	Network *egress.Network
 	// NoExec forbids the program to start other programs, except those in Programs. An entry of Programs is a path, a
-	// name, or a folder of programs. No other program exists in the sandbox, and writable mounts and memory files
-	// cannot be executed. OnExec receives the path of each refused program. OnExec may be nil. The tier Strong ignores
-	// NoExec.
+	// name, or a folder of programs. No other program exists in the sandbox, and files in writable mounts and in
+	// memory cannot be executed. OnExec receives the path of each refused program. OnExec may be nil. The tier Strong
+	// ignores NoExec.
 	NoExec   bool
 	Programs []string
 	OnExec   func(path string)
-	// OwnerHome is the home of the person who runs the program. The program may start a program in Programs that is there
-	// also through links in its own home.
+	// OwnerHome is the home of the person who runs the program. If a program in Programs is in OwnerHome, the
+	// sandboxed program can also start it through links in the sandbox's own home.
 	OwnerHome string
-	// Observe, if not nil, receives each file that the program tries to open, change, look at or execute, and whether
-	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may
-	// be called concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The
-	// tier Strong does not observe. The function found is valid only until Observe returns.
+	// Observe, if not nil, receives each file that the program tries to open, change, inspect or execute. A path is a
+	// path inside the sandbox. The kind of use for inspecting a file, as stat does, is [shim.Look]. The function
+	// found reports whether the file exists in the sandbox, and is valid only until Observe returns. Observe may be
+	// called concurrently. The program can change a path while ambit reads it, so Observe must not be used for
+	// decisions. The tier Strong does not call Observe.
 	Observe func(use agent.Right, found func() bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)
@@ -152,7 +154,7 @@ type Outcome struct {
 	Signal int
 	// OOM reports whether the kernel killed a process because memory ran out.
 	OOM bool
-	// TimedOut reports whether the program was killed at the deadline. TooLarge is the thing that exceeded its
+	// TimedOut reports whether the program was killed at the deadline. TooLarge names the output that exceeded its
 	// limit: stdout, stderr or disk.
 	TimedOut bool
 	TooLarge string
@@ -199,15 +201,15 @@ func (t Tier) validate() error {
 	if t == Standard || t == Strong || t == Confined {
 		return nil
 	}
-	return unavailable(t, Missing{"tier", "unknown name", "use --isolation standard or --isolation strong"})
+	return unavailable(t, Missing{"tier", "unknown isolation tier", "use --isolation standard or --isolation strong"})
 }
 
 // maxMB is the largest limit in MiB. Larger numbers could overflow in the conversion to bytes.
 const maxMB = 1 << 30
 
-// These are the limits of a confined server. CPU is not limited, because a server waits most of its time.
+// These are the default limits of a confined server. CPU is not limited, because a server waits most of the time.
 const (
-	confinedMB   = 4 << 10 // the limits of memory and of disk, in MiB
+	confinedMB   = 4 << 10 // the default limits of memory and of disk, in MiB
 	confinedPIDs = 512
 	confinedCPU  = 1 << 10
 )

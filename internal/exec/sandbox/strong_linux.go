@@ -31,7 +31,7 @@ import (
 // Runsc is the name of gVisor's executable. ambit looks for it in the folder [Spec.Proofs] and then in PATH.
 const Runsc = "runsc"
 
-// gVisor itself needs memory and threads. These amounts are added to the limits of a run.
+// ambit adds these amounts to the limits of a run, because gVisor itself needs memory and threads.
 const (
 	sentryMemory    = 64 << 20
 	sentryThreads   = 256
@@ -145,7 +145,8 @@ func (b *bundle) addSystem(s shape) error {
 	return nil
 }
 
-// addMemoryMounts adds /proc and the memory disks. They come last, because later mounts cover earlier mounts.
+// addMemoryMounts adds /proc and the memory disks. These mounts must come last, because later mounts cover earlier
+// ones.
 func (b *bundle) addMemoryMounts(disk int64) error {
 	for _, dir := range []string{"proc", "dev", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(b.root, dir), 0o755); err != nil {
@@ -249,7 +250,7 @@ func (h *dialListener) Close() error {
 func (h *dialListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 // dial makes a connection to the proxy and sends the connection's descriptor to the guest, which is the shim in
-// gVisor. If no connection can be made, the answer to the guest contains no descriptor.
+// gVisor. If the connection fails, the message to the guest contains no descriptor.
 func (r *running) dial() {
 	h, ok := r.listener.(*dialListener)
 	var rights []byte

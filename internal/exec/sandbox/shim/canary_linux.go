@@ -77,7 +77,7 @@ func tryInherited() error {
 		if err != nil || fd <= 2 {
 			continue
 		}
-		// FcntlInt fails for the descriptor that ReadDir used, because ReadDir has already closed it.
+		// ReadDir has already closed its own descriptor, so FcntlInt fails for that descriptor.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			return mechanismError("close_range", fmt.Errorf("the program would inherit descriptor %d", fd))
 		}
@@ -118,7 +118,7 @@ func tryKernel(machine string) error {
 // tryOutside tries actions that every tier must prevent: reaching the network, writing to /usr, and seeing a file
 // of the machine.
 func tryOutside() error {
-	// The address is reserved for documentation. Any route to it leads out of the sandbox.
+	// This address is reserved for documentation, so any route to it leads out of the sandbox.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err == nil {
 		err = unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}})
@@ -126,7 +126,7 @@ func tryOutside() error {
 	if err != unix.ENETUNREACH {
 		return mechanismError("network namespace", fmt.Errorf("there is a route to the outside: %v", err))
 	}
-	// If the machine itself has no route, the test above proves nothing. Check the network interfaces too.
+	// If the machine itself has no route, the check above proves nothing, so check the network interfaces too.
 	interfaces, err := os.ReadFile("/proc/self/net/dev")
 	if err != nil {
 		return mechanismError("mounts", err)

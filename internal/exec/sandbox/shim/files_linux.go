@@ -6,19 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileCall describes the arguments of a system call that opens, changes or looks at a file. The fields Dir, Path and
+// FileCall describes the arguments of a system call that opens, changes or inspects a file. The fields Dir, Path and
 // Flags are positions in the list of arguments, or -1 if there is no such argument.
 type FileCall struct {
-	// Dir is the descriptor of the folder at which a relative path starts. Without Dir, a relative path starts at the
-	// working directory.
+	// Dir is the descriptor of the folder at which a relative path starts. If Dir is -1, a relative path starts at
+	// the working directory.
 	Dir, Path int
-	// Flags are the flags of a call that opens a file. A call without Flags changes the file, unless Looks is set.
+	// Flags are the flags of a call that opens a file. A call whose Flags are -1 changes the file, unless Looks is
+	// set.
 	Flags int
-	// Looks is set for a call that neither opens nor changes a file. Many programs look at a file or a folder first, and
-	// give up if it does not exist.
+	// Looks is set for a call that only inspects a file, such as stat. Such calls matter, because many programs first
+	// check whether a file or folder exists, and stop if it does not.
 	Looks bool
-	// Empty is the position of flags that may contain AT_EMPTY_PATH; 0 means none. A call with this flag is about an open
-	// file, so it is not reported.
+	// Empty is the position of flags that may contain AT_EMPTY_PATH; 0 means none. A call with this flag refers to an
+	// open file instead of a path, so it is not reported.
 	Empty int
 	// Moves is set for a call that renames a file. Its first path is the old name, and Path is the new name. Links is
 	// set for a call that gives a file a second name.
@@ -34,10 +35,10 @@ func (c FileCall) Source() FileCall {
 }
 
 // FileCalls describes the system calls that are reported if [Plan.Observe] is set. The keys are the numbers of the
-// system calls. The map is complete before any init function runs, because the roles start in one.
+// system calls. The map must be complete before any init function runs, because the roles start in an init function.
 var FileCalls = withOlder(map[int32]FileCall{
 	unix.SYS_OPENAT:     {Dir: 0, Path: 1, Flags: 2},
-	unix.SYS_OPENAT2:    {Dir: 0, Path: 1, Flags: 2}, // this argument is a pointer to the flags
+	unix.SYS_OPENAT2:    {Dir: 0, Path: 1, Flags: 2}, // the third argument points to the flags
 	unix.SYS_MKDIRAT:    {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_UNLINKAT:   {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_RENAMEAT2:  {Dir: 2, Path: 3, Flags: -1, Moves: true},

@@ -9,37 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refusedCalls lists the system calls that the filter refuses. Programs do not need them, or attackers have used
-// them to escape from sandboxes. The filter also refuses every system call that is newer than this list.
+// refusedCalls lists system calls that the filter refuses, because programs do not need them, or because attackers
+// have used them to escape from sandboxes. The filter also refuses every system call that is newer than this list.
 var refusedCalls = []uint32{
-	// other processes
+	// access to other processes
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
 	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
-	// namespaces and mounts
+	// creation of namespaces and mounts
 	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
 	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
 	unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
-	// these calls give access to files without a path
+	// access to files without a path
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
 	unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
-	// io_uring bypasses the filter
+	// io_uring, which bypasses the filter
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	// these calls run code in the kernel, or control memory pages
+	// code in the kernel, and control of memory pages
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
 	unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_MEMFD_SECRET, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
 	unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
 	// kernel memory that all users share
 	unix.SYS_IO_SETUP,
-	// keys
+	// the kernel's keyrings
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
-	// the machine
+	// control of the machine
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
 	unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG,
 	unix.SYS_VHANGUP, unix.SYS_PERSONALITY, unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE,
 }
 
-// These are offsets in the kernel's struct seccomp_data. Arguments are little-endian 64-bit words. The filter reads
-// only their lower half. The kernel ignores the upper half of the arguments that the filter checks.
+// These are offsets in the kernel's struct seccomp_data. Arguments are little-endian 64-bit words. For the arguments
+// that the filter checks, the kernel uses only the lower half, so the filter reads only the lower half.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -50,7 +50,7 @@ const (
 )
 
 // modeCalls maps system calls to the offset of a file mode. createCalls maps system calls to the offsets of the flags
-// and the mode. This mode counts only if the flags create a file.
+// and the mode. The mode of these calls matters only if the flags create a file.
 var (
 	modeCalls = withArch(map[uint32]uint32{
 		unix.SYS_FCHMOD: offArg1, unix.SYS_FCHMODAT: offArg2, unix.SYS_FCHMODAT2: offArg2, unix.SYS_MKDIRAT: offArg2,
@@ -81,7 +81,7 @@ var (
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
-// socketTypes allows sockets of two types and refuses all others.
+// socketTypes returns instructions that allow sockets of two types and refuse all others.
 func socketTypes(a, b uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -109,8 +109,9 @@ func rules(p *Plan) []bpf.Instruction {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
 		prog = append(prog, body...)
 	}
-	// The sandbox ignores set-id bits, but the machine does not: in a declared folder, such a program would run with the
-	// rights of the folder's owner. openat2 passes the mode in memory, so report that it does not exist.
+	// Refuse set-id bits in file modes. The sandbox ignores set-id bits, but the machine does not: a set-id program
+	// in a declared folder would run there with the rights of the folder's owner. The filter cannot read the mode of
+	// openat2, which is in memory, so report that openat2 does not exist.
 	when(unix.SYS_OPENAT2, enosys)
 	number := bpf.LoadAbsolute{Off: offNumber, Size: 4}
 	for call, mode := range modeCalls {
@@ -122,12 +123,12 @@ func rules(p *Plan) []bpf.Instruction {
 			bpf.LoadAbsolute{Off: at[1], Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1}, eperm, number,
 		)
 	}
-	// If ambit no longer listened, a listener of the program itself could answer for ambit.
+	// Refuse new listeners: when ambit stops listening, a listener of the program could answer its calls instead.
 	when(
 		unix.SYS_SECCOMP, bpf.LoadAbsolute{Off: offArg1, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,
 	)
-	// A lease would let the program delay other programs that open the file.
+	// Refuse leases: with a lease, the program could delay other programs that open the file.
 	when(
 		unix.SYS_FCNTL, bpf.LoadAbsolute{Off: offArg1, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETLEASE, SkipFalse: 1}, eperm, allow,
@@ -162,8 +163,8 @@ func rules(p *Plan) []bpf.Instruction {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, notify)
 	}
 	if p.NoExec {
-		// For a call without MFD_NOEXEC_SEAL, report that memfd_create does not exist. Programs that do not know the
-		// flag then use a temporary file.
+		// If memfd_create is called without MFD_NOEXEC_SEAL, report that the call does not exist. Programs that do
+		// not know the flag then use a temporary file.
 		when(
 			unix.SYS_MEMFD_CREATE,
 			bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -177,10 +178,11 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, eperm, allow,
 	)
-	// Unix sockets of these types must connect before they can send. Datagram sockets need not connect.
+	// Sockets of these types must connect before they can send. Unix datagram sockets can send without connecting, so
+	// they are not allowed.
 	local := socketTypes(unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
-	// Allow TCP and UDP sockets. They can reach only the sandbox's own loopback interface. Allow Unix sockets if ambit
-	// carries out each connect call.
+	// Allow TCP and UDP sockets, which can reach only the sandbox's own loopback interface. Allow Unix sockets if
+	// ambit makes each connect call.
 	body := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg0, Size: 4}}
 	if p.UnixSockets {
 		body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: uint8(len(local))})
@@ -193,7 +195,7 @@ func rules(p *Plan) []bpf.Instruction {
 		eperm,
 	)
 	when(unix.SYS_SOCKET, append(body, socketTypes(unix.SOCK_STREAM, unix.SOCK_DGRAM)...)...)
-	// With this flag a socket would connect without a connect call.
+	// Refuse MSG_FASTOPEN, with which a socket connects without a connect call.
 	for _, c := range [][2]uint32{{unix.SYS_SENDTO, offArg3}, {unix.SYS_SENDMSG, offArg2}, {unix.SYS_SENDMMSG, offArg3}} {
 		when(
 			c[0], bpf.LoadAbsolute{Off: c[1], Size: 4},
@@ -206,7 +208,7 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
 		eperm,
 	}, local...)...)
-	// Refuse the requests that simulate typing in the user's terminal.
+	// Refuse ioctl requests that simulate typing in the user's terminal.
 	when(
 		unix.SYS_IOCTL,
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -217,7 +219,7 @@ func rules(p *Plan) []bpf.Instruction {
 }
 
 // filter installs the filter for all threads. Executed programs inherit the filter. If the filter reports system
-// calls, the descriptor for the reports is passed to ambit, with the mounts of the private folders.
+// calls, the descriptor for the reports is passed to ambit, together with the mount numbers in private.
 func filter(p *Plan, private []uint64) error {
 	raw, err := bpf.Assemble(rules(p))
 	if err != nil {
@@ -234,7 +236,7 @@ func filter(p *Plan, private []uint64) error {
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
 	if p.Reports() {
 		// With WAIT_KILLABLE_RECV, only a fatal signal interrupts a thread after ambit has received its call. Without
-		// the flag, any signal could repeat the call, and ambit would connect twice.
+		// the flag, any signal could make the thread repeat the call, and ambit would connect twice.
 		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	}
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,

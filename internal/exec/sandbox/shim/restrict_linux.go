@@ -62,7 +62,7 @@ func restrict() error {
 	return execute(o, p.Memory)
 }
 
-// checkMounts returns an error if a mount does not show what ambit checked before.
+// checkMounts returns an error if a mounted file or folder is not the one that ambit checked before.
 func checkMounts(expected []Mounted) error {
 	for _, m := range expected {
 		var st unix.Stat_t
@@ -112,13 +112,14 @@ func awaitOrder() (*Order, error) {
 		n, _, err = unix.Recvfrom(FDControl, word[:], 0)
 	}
 	if err != nil || string(word[:n]) != Go {
-		return nil, mechanismError("order", errors.New("ambit sent no order"))
+		return nil, mechanismError("order", errors.New("ambit did not send the message that starts the program"))
 	}
 	return read[Order](FDOrder, "order")
 }
 
 // execute replaces the current process with the program in the order. If the order contains a canary, the canary runs
-// instead. The limit on memory applies only now, because the shim itself may need more. A limit of 0 means no limit.
+// instead. The shim may need more memory than the program's limit, so the limit is set only now. A limit of 0 means
+// no limit.
 func execute(o *Order, memory uint64) error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return mechanismError("mounts", err)
@@ -130,12 +131,12 @@ func execute(o *Order, memory uint64) error {
 	}
 	program := find(o)
 	send(Message{Kind: Ready}, nil)
-	// The kernel compares this limit with the descriptors that all processes of the user are sending, so it applies after
-	// the shim has sent its own.
+	// Set this limit after the shim has sent its own descriptors. The kernel also compares the limit with the number
+	// of descriptors that all processes of the user are currently sending.
 	if err := limit(unix.RLIMIT_NOFILE, OpenFiles); err != nil {
 		return mechanismError("rlimits", err)
 	}
-	// Programs such as node reserve more address space than they use, so RLIMIT_AS would stop them.
+	// Use RLIMIT_DATA, because programs such as node reserve more address space than RLIMIT_AS would allow.
 	if memory != 0 {
 		if err := limit(unix.RLIMIT_DATA, memory); err != nil {
 			return mechanismError("rlimits", err)
@@ -169,8 +170,8 @@ func find(o *Order) string {
 	return o.Argv[0]
 }
 
-// executable reports whether the path is an executable file. Folders have the same permission bit, so the file type
-// is checked too.
+// executable reports whether the path is an executable file. Folders can have the same permission bit, so executable
+// also checks the file type.
 func executable(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(path, unix.X_OK) == nil
@@ -188,8 +189,8 @@ func openListener() (int, error) {
 	return fd, unix.Listen(fd, 128)
 }
 
-// openSockets opens a UDP socket at port 53 and a TCP listener and passes both to ambit. The sockets stay in the
-// sandbox's network namespace, but ambit can use them from outside. Port 53 needs a capability.
+// openSockets opens a UDP socket at port 53 and a TCP listener and passes both to ambit. Both sockets stay in the
+// sandbox's network namespace, but ambit can use them from outside. Opening port 53 requires a capability.
 func openSockets() error {
 	var fds [2]int
 	for i, s := range []struct{ kind, port int }{{unix.SOCK_DGRAM, 53}, {unix.SOCK_STREAM, 0}} {
@@ -212,8 +213,8 @@ func openSockets() error {
 	return err
 }
 
-// cover replaces files by a device that cannot be opened. bubblewrap could do the same, but for each mount it reads the
-// list of all mounts.
+// cover replaces files with a device that cannot be opened. It does not use bubblewrap's mounts, because bubblewrap
+// reads the list of all mounts again for each mount.
 func cover(files []string) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	for _, file := range files {
@@ -231,7 +232,8 @@ func cover(files []string) error {
 	return nil
 }
 
-// sealMounts makes every writable mount noexec: the kernel then neither executes a file there nor maps it as code.
+// sealMounts makes every writable mount noexec. The kernel then refuses to execute a file in the mount or to map it
+// as code.
 func sealMounts() error {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -240,14 +242,14 @@ func sealMounts() error {
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) < 6 {
-			return errors.New("/proc/self/mountinfo has another format")
+			return errors.New("/proc/self/mountinfo has an unknown format")
 		}
 		if !strings.HasPrefix(f[5], "rw") {
 			continue
 		}
 		at := unescape.Replace(f[4])
 		err := unix.MountSetattr(unix.AT_FDCWD, at, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC})
-		// These errors mean that another mount covers this one. The covered mount cannot be reached by any path.
+		// These errors mean that another mount covers this one. No path leads to a covered mount, so skip it.
 		if err != nil && err != unix.ENOENT && err != unix.ENOTDIR && err != unix.EINVAL {
 			return fmt.Errorf("%s: %w", at, err)
 		}
@@ -255,7 +257,7 @@ func sealMounts() error {
 	return nil
 }
 
-// unescape replaces the characters that the kernel escapes in a list of mounts.
+// unescape reverses the kernel's escaping in /proc/self/mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // dropCapabilities drops the capabilities that the shim had inside the user namespace.
@@ -274,7 +276,7 @@ const (
 )
 
 func limits(p *Plan) error {
-	// If memory runs out, the kernel kills the program and not ambit.
+	// If memory runs out, the kernel must kill the program and not ambit.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
 		return err
 	}
@@ -305,7 +307,7 @@ func limit(resource int, to uint64) error {
 	return unix.Prlimit(0, resource, &unix.Rlimit{Cur: to, Max: to}, nil)
 }
 
-// guest is the role of the shim inside gVisor. It applies no restrictions, because gVisor enforces them.
+// guest is the role of the shim inside gVisor. It applies no restrictions, because gVisor isolates the program.
 func guest() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
@@ -373,7 +375,7 @@ func executeChild(o *Order, listenFD int) error {
 		syscall.Exit(127)
 	}
 	for _, f := range streams {
-		f.Close() // from now on, only the program keeps the streams open
+		f.Close() // the program alone keeps the streams open, so that they end when it closes them
 	}
 	end, err := child.Wait()
 	if err != nil {

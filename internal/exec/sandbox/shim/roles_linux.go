@@ -25,7 +25,8 @@ func init() {
 	case Holder:
 		hold()
 	case Shim:
-		// The restrictions apply to the current thread only. The program inherits them only if the same thread executes it.
+		// The restrictions apply only to the current thread. The program inherits them only if this thread executes
+		// it.
 		runtime.LockOSThread()
 		fail(restrict())
 	case Guest:
@@ -52,8 +53,8 @@ func fail(err error) {
 	syscall.Exit(125)
 }
 
-// send sends a message to ambit. Without rights, the caller may ignore the error, because a closed socket means that
-// ambit has exited.
+// send sends a message to ambit. If the message carries no descriptors, the caller may ignore the error: a closed
+// socket means that ambit has exited.
 func send(m Message, rights []byte) error {
 	text, err := json.Marshal(m)
 	if err == nil {
@@ -87,8 +88,8 @@ const fdWatch = 3
 // watchTime is how long the watcher waits for the kernel to remove killed processes.
 const watchTime = 10 * time.Second
 
-// watch waits until its stdin is closed, which happens when ambit exits. Then it kills the processes that ambit left
-// behind. It ignores termination signals, because a signal to ambit's processes may also reach the watcher.
+// watch waits until its stdin is closed, which happens when ambit exits. Then it kills the remaining processes in
+// ambit's cgroups. It ignores termination signals, because a signal to ambit's processes may also reach the watcher.
 func watch() error {
 	w, err := read[Watch](fdWatch, "watch")
 	if err != nil {
@@ -124,8 +125,8 @@ func (w *Watch) purge() bool {
 }
 
 // KillAll kills the processes in a cgroup and returns how many it found. A process that starts during the call may
-// survive. In version 1, KillAll skips the calling process, because a thread of ambit is in the cgroup while it starts a
-// sandbox.
+// survive. In version 1, a thread of ambit is in the cgroup while it starts a sandbox, so KillAll skips the calling
+// process.
 func KillAll(dir string) int {
 	text, err := os.ReadFile(dir + "/cgroup.procs")
 	if err != nil {
@@ -143,7 +144,7 @@ func KillAll(dir string) int {
 	return len(pids)
 }
 
-// hold waits to be killed.
+// hold blocks forever. The process that runs it is ended with SIGKILL.
 func hold() {
 	for {
 		unix.Pause()

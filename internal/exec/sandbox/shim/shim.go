@@ -1,21 +1,21 @@
 // Package shim is the code that runs between ambit and a program in the sandbox.
 //
-// ambit starts its own binary again in one of four roles. The role [Shim] runs inside bubblewrap's sandbox. It applies
-// the restrictions that bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the restrictions
-// are in force, waits for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role
-// [Holder] keeps a user namespace open. The role [Watcher] is started once. It waits until ambit has ended and kills
-// the remaining processes.
+// ambit starts its own binary again in one of four roles. The role [Shim] runs inside bubblewrap's sandbox. It
+// applies the restrictions that bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the
+// restrictions are in force, waits for its order, and executes the program. The role [Guest] replaces the shim in
+// gVisor. The role [Holder] keeps a user namespace open. The role [Watcher] runs once for each ambit process. It
+// waits until ambit has ended and kills the remaining processes.
 //
 // The [Plan] describes a sandbox, and the [Order] describes a program. A sandbox can therefore be made before its
 // program is known.
 //
-// The roles start in an init function. Every binary that can start a sandbox thus contains the roles, including
-// test binaries. Go initializes packages in the order of their import paths, each as soon as its own imports are ready.
-// This package avoids imports that become ready late, such as net and net/netip. With them, most of ambit would be
-// initialized before a role starts.
+// The roles start in an init function. Every binary that can start a sandbox thus contains the roles, including test
+// binaries. Go initializes packages in the order of their import paths, each as soon as its own imports are ready.
+// This package must not import packages that become ready late, such as net and net/netip. With such imports, most of
+// ambit would be initialized before a role starts.
 //
-// The shim never ignores a failure. It reports the failure on the control socket and exits before the program
-// starts. Plan and order are passed in memory files, because other users can read the arguments of a process.
+// The shim never ignores a failure. It reports the failure on the control socket and exits before the program starts.
+// Plan and order are passed in memory files, because other users can read the arguments of a process.
 package shim
 
 // Each of these command-line arguments selects a role of the shim.
@@ -50,7 +50,7 @@ const (
 // ProxyPort is the loopback port of the network proxy inside the sandbox.
 const ProxyPort = 3128
 
-// Look is the kind of a use that neither reads nor changes a file: the program asks for the file's size, for example.
+// Look is the kind of a use that only inspects a file, as stat does. It neither reads nor changes the file's content.
 const Look = "look"
 
 // Plan describes a sandbox.
@@ -79,12 +79,12 @@ type Plan struct {
 	Execute []string
 	// Cover lists programs that the shim makes unreadable. It needs NoExec.
 	Cover []string
-	// Expected lists what must be at the paths of the mounts. While bubblewrap makes the mounts, another program can
-	// replace a folder in a path with a link.
+	// Expected lists the files and folders that the mounts must show. While bubblewrap makes the mounts, another
+	// program could replace a folder in a source path with a link, so the shim checks the mounts afterwards.
 	Expected []Mounted
 	// Renames reports to ambit each call that renames a file or gives it a second name.
 	Renames bool
-	// Observe reports to ambit each call that opens, changes or looks at a file by its path, and each execve.
+	// Observe reports to ambit each call that opens, changes or inspects a file by its path, and each execve.
 	Observe bool
 }
 
@@ -111,14 +111,14 @@ type Order struct {
 // environment.
 const MaxOrder = 1 << 24
 
-// Go is ambit's answer to [Restricted]. It confirms that the order has been written. It also proves that ambit
-// was still running when all restrictions were in force. If ambit exits later, the kernel kills the sandbox.
+// Go is ambit's reply to [Restricted]. It confirms that the order has been written. It also proves that ambit was
+// still running when all restrictions were in force. If ambit exits later, the kernel kills the sandbox.
 const Go = "go"
 
 // Message is a message from the shim to ambit over the control socket.
 type Message struct {
 	Kind string
-	// The name of the failed mechanism (What) and the error (Text).
+	// What is the name of the mechanism that failed, and Text is the error.
 	What, Text string
 	// Private contains the numbers of the mounts at Plan.Private.
 	Private []uint64 `json:",omitempty"`
@@ -138,7 +138,7 @@ const (
 	Failed = "failed"
 	// NotStarted reports that the program could not be executed.
 	NotStarted = "not-started"
-	// Dial requests a connection to the proxy. The answer carries the connection's descriptor.
+	// Dial requests a connection to the proxy. ambit's reply carries the connection's descriptor.
 	Dial = "dial"
 	// CanaryReport is the result of a canary.
 	CanaryReport = "canary-report"

@@ -25,9 +25,9 @@ import (
 const (
 	// dialTime is the time limit for connecting a blocking socket.
 	dialTime = 60 * time.Second
-	// promptTime is how long a connect of a non-blocking socket waits for the dial. Most failures occur within this time,
-	// so the program gets the right errno. After this time, the socket is connected to the relay, and a later failure
-	// resets the connection.
+	// promptTime is how long a connect call of a non-blocking socket waits for ambit's dial. Most failures occur
+	// within this time, so the call returns the right errno. After this time, ambit connects the socket to the relay,
+	// and a later failure of the dial resets the connection.
 	promptTime = 60 * time.Millisecond
 	dnsPort    = 53
 
@@ -36,8 +36,9 @@ const (
 	sizeofFamily, maxAddress = 2, 128
 )
 
-// connect answers a connect call. ambit never lets the kernel carry out the program's own call, because the program
-// could replace the address or the descriptor after ambit has read them. ambit connects its copy of the socket.
+// connect answers a connect call. The kernel must not carry out the program's own call, because the program could
+// replace the address or the descriptor after ambit has checked them. Instead, ambit connects its own copy of the
+// socket.
 func (s *Supervisor) connect(ctx context.Context, notify *notifier, c *notification) {
 	if err := s.connectCopy(ctx, notify, c); err != nil {
 		notify.fail(c, errnoOf(err, unix.ECONNREFUSED))
@@ -47,8 +48,8 @@ func (s *Supervisor) connect(ctx context.Context, notify *notifier, c *notificat
 }
 
 // connectCopy connects a copy of the program's socket. An IP socket stays in the network namespace in which it was
-// created. UDP and loopback connections therefore stay in the sandbox, and ambit simply makes the call. There is one
-// exception: if the owner allowed a loopback port of this machine, ambit connects the program to that port.
+// created. UDP and loopback connections therefore stay in the sandbox, and ambit can make them without a check. There
+// is one exception: if the owner allowed a loopback port of this machine, ambit connects the program to that port.
 func (s *Supervisor) connectCopy(ctx context.Context, notify *notifier, c *notification) error {
 	socket, err := c.socket(int(int32(c.Args[0])))
 	if err != nil {
@@ -109,7 +110,8 @@ func (s *Supervisor) open(ctx context.Context, socket int, host string, port uin
 	}
 	d := s.dial(ctx, host, port)
 	wait := dialTime
-	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) { // if the policy refuses the host, there is no dial to wait for
+	// The dial to a refused host fails at once, so the wait for it needs no shorter limit.
+	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) {
 		wait = promptTime
 	}
 	timer := time.NewTimer(wait)
@@ -195,7 +197,8 @@ func (c *notification) address() ([]byte, error) {
 // socket returns a copy of a descriptor of the calling process.
 func (c *notification) socket(fd int) (int, error) {
 	pidfd, err := unix.PidfdOpen(int(c.Thread), unix.PIDFD_THREAD)
-	if err == unix.EINVAL { // before Linux 6.9, only processes have such descriptors, so this call can fail for a thread
+	if err == unix.EINVAL {
+		// Before Linux 6.9, pidfd_open can fail for a thread that is not the main thread of its process.
 		var process int
 		if process, err = c.process(); err == nil {
 			pidfd, err = unix.PidfdOpen(process, 0)
@@ -208,12 +211,12 @@ func (c *notification) socket(fd int) (int, error) {
 	return unix.PidfdGetfd(pidfd, fd, 0)
 }
 
-// maxTable is the maximum size of the part of a socket table that is read. A program can make its tables as long as it
-// wants.
+// maxTable is the maximum number of bytes that ambit reads from a socket table. A program can make its tables
+// arbitrarily long.
 const maxTable = 1 << 20
 
-// listens reports whether a socket in the namespace of the calling thread accepts
-// connections at a port. If that is unknown, it reports true.
+// listens reports whether a socket in the network namespace of the calling thread accepts connections at a port. If
+// the sockets cannot be listed, listens returns true.
 func (c *notification) listens(port uint16) bool {
 	for _, table := range []string{"tcp", "tcp6"} {
 		file, err := os.Open(c.proc("net/" + table))
@@ -275,13 +278,13 @@ func parseAddress(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// errnoOf returns the errno that an error contains, or the given one.
+// errnoOf returns the errno that an error contains. If the error contains none, it returns other.
 func errnoOf(err error, other unix.Errno) unix.Errno {
 	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
 		return errno
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return unix.EHOSTUNREACH // the name was already resolved, so the program expects no resolver error here
+		return unix.EHOSTUNREACH // the program has already resolved the name, so a resolver error would be unexpected
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return unix.ETIMEDOUT

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectInTime connects a program's socket. A program can make the socket drop the peer's answer; only a shutdown ends
-// such a call.
+// connectInTime connects a program's socket within a time limit. A program can configure the socket so that it drops
+// the peer's reply and the call never returns. A shutdown of the socket ends the call.
 func connectInTime(ctx context.Context, limit time.Duration, socket int, connect func() error) error {
 	return inTime(ctx, limit, connect, func() { unix.Shutdown(socket, unix.SHUT_RDWR) })
 }
@@ -25,8 +25,9 @@ func closeInTime(socket int) {
 	inTime(context.Background(), closeTime, func() error { return unix.Close(socket) }, func() {})
 }
 
-// inTime makes a system call on a file that the program shares. The program can therefore make the call block. When the
-// time limit is over or ctx ends, inTime calls unblock and interrupts the call until it returns.
+// inTime makes a system call on a file that the program shares. The program can make such a call block. When the time
+// limit is over or ctx ends, inTime therefore calls unblock and interrupts the thread, repeatedly until the call
+// returns.
 func inTime(ctx context.Context, limit time.Duration, call func() error, unblock func()) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -36,9 +37,10 @@ func inTime(ctx context.Context, limit time.Duration, call func() error, unblock
 	returned, ended := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		for { // an interruption before the call begins has no effect
+		for { // repeat, because an interruption before the call begins has no effect
 			unblock()
-			unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) // Go uses this signal too, and ignores a signal that it did not send
+			// Go's runtime uses SIGURG itself and ignores a SIGURG that it did not send.
+			unix.Tgkill(unix.Getpid(), thread, unix.SIGURG)
 			select {
 			case <-returned:
 				return

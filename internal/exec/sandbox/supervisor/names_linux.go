@@ -13,19 +13,21 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// inventedRange contains the addresses that the resolver invents. They look public, because many programs refuse to
-// connect to private or reserved addresses. Real hosts that have these addresses can be reached only by their names.
+// inventedRange contains the addresses that the resolver invents. They are public addresses, because many programs
+// refuse to connect to private or reserved addresses. A program can reach the real hosts at these addresses only by
+// name.
 var inventedRange = netip.MustParsePrefix("11.0.0.0/15")
 
-// maxNames is the maximum number of names that have an address. A further name takes over the address of the oldest
-// name. This makes no other host reachable, because every connection is judged by its name.
+// maxNames is the maximum number of names that have an address at the same time. A further name takes over the
+// address of the oldest name. This gives no access to another host, because the policy checks the name of every
+// connection.
 const maxNames = 8192
 
-// names assigns addresses to names.
+// names assigns an invented address to each name.
 type names struct {
 	mu      sync.Mutex
 	address map[string]netip.Addr
-	list    [maxNames]string // the names by the number of their address
+	list    [maxNames]string // the names, in the order of their addresses
 	next    int
 }
 
@@ -64,7 +66,7 @@ func (n *names) name(a netip.Addr) string {
 	return n.list[i-1]
 }
 
-// The ttl is short, because an address can be given to another name.
+// The ttl is short, because an address can be reassigned to another name.
 const ttl = 60
 
 // maxQuestion is the size of the largest query that is read.
@@ -84,8 +86,8 @@ func (n *names) serve(socket net.PacketConn) {
 	}
 }
 
-// reply answers one query: every host name has one IPv4 address, and nothing else
-// exists. It returns nil for a message that is not a query with one question.
+// reply answers one query. Every host name has exactly one IPv4 address, and there are no other records. reply
+// returns nil for a message that is not a query with one question.
 func (n *names) reply(query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)

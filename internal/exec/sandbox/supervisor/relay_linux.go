@@ -15,18 +15,17 @@ import (
 
 // relay pairs the program's sockets with the connections that ambit made for them.
 //
-// The supervisor connects a program's socket to the relay's listener and then knows the
-// socket's own address. The same address identifies the connection that the listener
-// accepts. A connection that the program makes to the listener by itself has no dial
-// and is closed.
+// The supervisor connects a program's socket to the relay's listener. The relay identifies the connection that the
+// listener accepts by the address of the program's socket. If the program itself connects to the listener, there is
+// no dial with the address of that socket, so the relay closes the connection.
 type relay struct {
 	listener *net.TCPListener
 	address  netip.AddrPort
 	work     sync.WaitGroup
 
 	mu sync.Mutex
-	// Both maps have the socket's own address as the key. The map dials contains the dials for sockets that the
-	// listener has not accepted yet. The map accepted contains the accepted connections that have no dial yet.
+	// The key of both maps is the address of the program's socket. The map dials contains the dials for sockets that
+	// the listener has not accepted yet. The map accepted contains the accepted connections that have no dial yet.
 	dials    map[netip.AddrPort]*dialing
 	accepted map[netip.AddrPort]*net.TCPConn
 }
@@ -98,7 +97,8 @@ func (r *relay) forget(from netip.AddrPort, c *net.TCPConn) {
 
 // connect connects a program's socket to the relay and pairs the relay's end of the connection with the dial.
 func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
-	// If TCP_FASTOPEN_CONNECT were on, the kernel would choose the socket's address only when the program sends data.
+	// With TCP_FASTOPEN_CONNECT, the kernel would choose the socket's address only when the program sends data, so
+	// turn it off.
 	unix.SetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
 	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(r.address.Port()), Addr: r.address.Addr().As4()}
 	if domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {
@@ -147,8 +147,8 @@ func (r *relay) expire(from netip.AddrPort, d *dialing) {
 	}
 }
 
-// carry connects an accepted connection with the dial's link. If the dial fails, it
-// resets the connection.
+// carry connects an accepted connection with the connection that the dial made. If the dial fails, carry resets the
+// accepted connection.
 func (d *dialing) carry(ctx context.Context, c *net.TCPConn) {
 	select {
 	case <-d.done:

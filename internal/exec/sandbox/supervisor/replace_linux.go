@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a file that has its own mount. Many programs write a file by renaming a new file to its name. The kernel does
-// not allow this for a mount, so the supervisor copies the new file instead.
+// File is a file that has its own mount. Many programs write a file by renaming a new file to its name. The kernel
+// does not allow a program to rename a file over a mount, so the supervisor copies the new file into the mounted file
+// instead.
 type File struct {
 	// Path is the path of the file on this machine. Device and Inode identify the file.
 	Path          string
@@ -23,10 +24,10 @@ type File struct {
 	Folder string
 }
 
-// replaced carries out a call that renames a file to one of s.Files, if both have the same folder. It returns false if
-// the call does something else. The paths come from the program's memory, so the program may change them at the same
-// time. It gains nothing by that, because ambit opens the paths that it has read, and the program is allowed to read
-// its private folder and to write its files.
+// replaced carries out a call that renames a file to one of s.Files, if both are in the same folder. For any other
+// call, it returns false. The paths come from the program's memory, and the program may change them at the same time.
+// This is harmless, because ambit opens the paths that it has read, and the program is allowed to read its private
+// folder and to write its files.
 func (s *Supervisor) replaced(ctx context.Context, notify *notifier, c *notification, path, source string) bool {
 	path, source = filepath.Clean(path), filepath.Clean(source)
 	file, ok := s.Files[path]
@@ -37,7 +38,7 @@ func (s *Supervisor) replaced(ctx context.Context, notify *notifier, c *notifica
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	if !notify.waiting(c) {
-		return true // the thread was killed while the call waited for another one
+		return true // the thread was killed while its call waited for the mutex
 	}
 	if err := file.replace(ctx, filepath.Base(source)); err == nil {
 		notify.succeed(c)
@@ -49,7 +50,7 @@ func (s *Supervisor) replaced(ctx context.Context, notify *notifier, c *notifica
 	return true
 }
 
-// maxHoles is the maximum difference between the size of a file to copy and its stored size.
+// maxHoles is the maximum difference between the length of a file to copy and its size on disk.
 const maxHoles = 1 << 20
 
 // stoppable reads a file until ctx ends.
@@ -65,7 +66,7 @@ func (s *stoppable) Read(b []byte) (int, error) {
 	return s.file.Read(b)
 }
 
-// replace copies a file in the private folder into the file, and deletes the copied file.
+// replace copies the named file in f.Folder to f.Path, and deletes the named file.
 func (f File) replace(ctx context.Context, name string) error {
 	folder, err := os.OpenRoot(f.Folder)
 	if err != nil {
@@ -81,7 +82,8 @@ func (f File) replace(ctx context.Context, name string) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return unix.EINVAL
 	}
-	// A file with holes uses little of the private folder's limit, but a copy of the file uses its whole size.
+	// A file with holes occupies little space, but its copy would occupy its whole length and could exceed the
+	// folder's limit.
 	if stored, ok := info.Sys().(*syscall.Stat_t); !ok || info.Size() > 2*512*stored.Blocks+maxHoles {
 		return unix.EFBIG
 	}
@@ -92,7 +94,7 @@ func (f File) replace(ctx context.Context, name string) error {
 	defer to.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(to.Fd()), &st); err != nil || st.Dev != f.Device || st.Ino != f.Inode {
-		return unix.ESTALE // another file has taken the path in the meantime
+		return unix.ESTALE // another file has replaced the file at the path in the meantime
 	}
 	size, err := io.Copy(to, &stoppable{ctx, from})
 	if err == nil {

@@ -2,35 +2,30 @@
 
 // Package supervisor answers the system calls that a sandbox reports: connect, execve and uses of files.
 //
-// The program runs in a network namespace with nothing in it except a loopback
-// interface. A seccomp filter reports each of its connect calls to ambit and makes the
-// calling thread wait. The supervisor takes the program's own socket, asks an
-// [egress.Network] whether the program may reach the host and to dial it, and connects the socket to a
-// relay inside the namespace. The relay's other side is the connection that ambit made.
-// No socket of the host's network enters the namespace.
+// The program runs in a network namespace that contains only a loopback interface. A seccomp filter reports each
+// connect call to ambit and makes the calling thread wait. The supervisor asks an [egress.Network] whether the
+// program may reach the host. If so, ambit dials the host, and connects the program's own socket to a relay inside
+// the namespace. The relay copies the data between the program's socket and ambit's connection. No socket of the
+// machine's network enters the namespace.
 //
-// ambit makes each connection with its own copy of the socket, so a program gains nothing by
-// changing the arguments of its call. For TCP and UDP, the empty namespace stops the program
-// even if the supervisor decides wrongly. For Unix sockets with a path, the supervisor itself
-// stops it.
+// ambit makes each connection with its own copy of the program's socket, so a program gains nothing by changing the
+// arguments of its call. If the supervisor wrongly allows a TCP or UDP connection, the namespace still prevents it.
+// For Unix sockets with a path, only the supervisor's check protects the machine.
 //
-// A program learns addresses from a resolver in the namespace, which invents an address
-// for every name and never asks another server. So a lookup sends nothing out, and a
-// connection is judged by the name that the program asked for, not by an address that a
-// name server chose.
+// A program learns addresses from a resolver in the namespace. The resolver invents an address for every name and
+// never asks another server. A lookup therefore sends no data out of the sandbox, and the policy checks the name that
+// the program asked for, not an address that a name server chose.
 //
-// Programs need no proxy settings, so clients of any protocol over TCP work. UDP does
-// not, except to the resolver.
+// Programs need no proxy settings, so clients of any protocol over TCP work. Clients of UDP protocols other than DNS
+// do not work.
 //
-// A program that may start any program can talk with the others over Unix sockets. A socket
-// with an abstract name belongs to the namespace. A socket with a path must be in a folder
-// that only this sandbox writes, because other folders may contain the sockets of programs
-// outside, such as a container engine.
+// A program that may start any program can communicate with the programs that it starts over Unix sockets. A socket
+// with an abstract name belongs to the namespace. A socket with a path must be in a folder to which only this sandbox
+// writes, because other folders may contain the sockets of programs outside, such as a container engine.
 //
-// If other programs are forbidden, the filter also reports execve. The first one is
-// the start of the program itself. Each later one fails with EACCES, unless the owner listed
-// the program. For a listed one, the kernel decides again: Landlock lets the sandbox execute only
-// the listed files.
+// If other programs are forbidden, the filter also reports execve. The first execve starts the program itself. Every
+// later execve fails with EACCES, unless the owner listed the program. Landlock then checks a listed program again:
+// the sandbox can execute only the listed files.
 package supervisor
 
 import (
@@ -89,25 +84,26 @@ type Supervisor struct {
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
 
-	// Moving delays the calls that rename a file or give it a second name while it is locked.
+	// Moving, while it is locked, delays the calls that rename a file or give it a second name.
 	Moving *sync.RWMutex
 
-	// Observe receives each reported use of a file. If it is nil, the filter reports only files that get another name. The
-	// function found reports whether the sandbox has the file. It is valid only until Observe returns.
+	// Observe receives each reported use of a file. If Observe is nil, the filter reports only calls that rename a
+	// file or give it a second name. The function found reports whether the file exists in the sandbox. It is valid
+	// only until Observe returns.
 	Observe func(use agent.Right, found func() bool)
 
 	socks     Sockets
 	notify    *notifier
 	dns       net.PacketConn // nil without network access
 	relay     *relay         // nil without network access
-	root      *os.File       // of the sandbox
+	root      *os.File       // the root folder of the sandbox
 	started   atomic.Bool
 	replacing sync.Mutex
 	names     names
 }
 
-// maxCalls is the maximum number of system calls that are answered at the same time. If a thread's call exceeds this
-// number, the thread waits in the kernel.
+// maxCalls is the maximum number of system calls that are answered at the same time. Threads with further calls wait
+// in the kernel.
 const maxCalls = 64
 
 // Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because its system
@@ -143,8 +139,8 @@ func (s *Supervisor) close() {
 	s.socks.Close()
 }
 
-// Serve answers system calls until the sandbox or ctx ends. An error means that it can no longer answer them, although
-// the sandbox has not ended.
+// Serve answers system calls until the sandbox or ctx ends. An error means that Serve can no longer answer the calls,
+// although the sandbox has not ended.
 func (s *Supervisor) Serve(ctx context.Context) error {
 	defer s.close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -176,11 +172,11 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 			s.openRoot(notify, c)
 		}
 		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves && !call.Links {
-			s.answerFile(ctx, notify, c, call) // this call is faster than starting a goroutine
+			s.answerFile(ctx, notify, c, call) // answering here is faster than starting a goroutine
 			continue
 		}
 		select {
-		case slots <- struct{}{}: // each answer takes a limited time
+		case slots <- struct{}{}: // every answer takes a limited time, so a slot becomes free
 		case <-ctx.Done():
 			return nil
 		}
@@ -214,7 +210,7 @@ func (s *Supervisor) openInside(path string, flags uint64) (int, error) {
 	})
 }
 
-// answer decides about one system call.
+// answer handles one reported system call.
 func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notification) {
 	switch c.Number {
 	case unix.SYS_CONNECT:
@@ -242,9 +238,9 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 	}
 }
 
-// answerFile reports the use of a file and lets the kernel carry out the call. A call that changes a file is reported
-// before the kernel carries it out, so that found describes the earlier state. Other calls are reported afterwards, so
-// that the program does not wait.
+// answerFile reports the use of a file to Observe and lets the kernel carry out the call. A call that changes a file
+// is reported before the kernel carries it out, so that found describes the state before the call. Other calls are
+// reported afterwards, so that the program does not wait.
 func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notification, call shim.FileCall) {
 	if call.Moves || call.Links {
 		s.Moving.RLock()
@@ -283,7 +279,7 @@ func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string)
 	})
 }
 
-// listed reports whether a path is one of Programs or in one of them.
+// listed reports whether a path is in Programs, or in a folder in Programs.
 func (s *Supervisor) listed(path string) bool {
 	return slices.ContainsFunc(s.Programs, func(program string) bool {
 		return path == program || strings.HasPrefix(path, program+"/")
@@ -309,11 +305,11 @@ type response struct {
 	Flags uint32
 }
 
-// notifier receives the system calls that the kernel reports. The receive waits in the kernel and not in Go's
-// scheduler, because the scheduler would wake a second thread for each call.
+// notifier receives the system calls that the kernel reports. While it waits, it blocks its thread in the kernel
+// instead of using Go's scheduler, because the scheduler would wake a second thread for each call.
 type notifier struct {
-	fd   int // of Sockets.Notify
-	stop int // becomes readable when receive must end
+	fd   int // the descriptor of Sockets.Notify
+	stop int // an eventfd that becomes readable when receive must end
 }
 
 func newNotifier(f *os.File) (*notifier, error) {
@@ -338,7 +334,7 @@ var errEnded = errors.New("the sandbox has ended")
 func (n *notifier) receive() (*notification, error) {
 	wait := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}, {Fd: int32(n.stop), Events: unix.POLLIN}}
 	for {
-		// The kernel's receive cannot be interrupted, so poll is called first.
+		// The kernel's receive cannot be interrupted, so wait with poll first.
 		if _, err := unix.Poll(wait, -1); err == unix.EINTR {
 			continue
 		} else if err != nil {
@@ -359,8 +355,8 @@ func (n *notifier) receive() (*notification, error) {
 	}
 }
 
-// waiting reports whether the thread still waits for the answer. If not, the thread's id may already belong to another
-// thread, so everything that was read with this id is invalid.
+// waiting reports whether the thread still waits for the answer. If it does not, the thread's id may already belong
+// to another thread, so everything that was read with this id is invalid.
 func (n *notifier) waiting(c *notification) bool {
 	return n.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
 }
@@ -385,14 +381,13 @@ func (n *notifier) ioctl(request uintptr, arg unsafe.Pointer) error {
 		switch {
 		case errno == 0:
 			return nil
-		case errno != unix.EINTR || request == unix.SECCOMP_IOCTL_NOTIF_RECV: // receive polls again
+		case errno != unix.EINTR || request == unix.SECCOMP_IOCTL_NOTIF_RECV: // receive polls again after EINTR
 			return errno
 		}
 	}
 }
 
-// peek copies memory of the calling thread. It returns fewer bytes at the end of a
-// mapping.
+// peek copies memory of the calling thread. It returns fewer bytes if the mapping ends before.
 func (c *notification) peek(address uint64, size int) []byte {
 	if size <= 0 {
 		return nil
@@ -415,7 +410,7 @@ func (c *notification) executed() string {
 	return c.path(-1, 0)
 }
 
-// file returns the absolute path of the file in a call, and whether the call looks at, reads or writes the file.
+// file returns the absolute path of the file in a call, and whether the call inspects, reads or writes the file.
 func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
 	path := c.path(call.Dir, call.Path)
 	if call.Looks {
@@ -438,8 +433,8 @@ func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
 	return agent.CanRead, path
 }
 
-// path returns the absolute path in an argument of a call. A relative path starts at the folder in the argument dir, or
-// at the working directory if dir is negative. The path is "" if it cannot be read.
+// path returns the absolute path in an argument of a call. A relative path starts at the folder in the argument dir,
+// or at the working directory if dir is negative. If the path cannot be read, the result is "".
 func (c *notification) path(dir, argument int) string {
 	base := "cwd"
 	if dir >= 0 && int32(c.Args[dir]) != unix.AT_FDCWD {
@@ -448,8 +443,8 @@ func (c *notification) path(dir, argument int) string {
 	return c.absolute(base, c.text(c.Args[argument]))
 }
 
-// absolute returns the absolute form of a path. A relative path starts at base, a link in the thread's folder in /proc.
-// The result is "" if the path is empty or base cannot be read.
+// absolute returns the absolute form of a path. A relative path starts at base, the name of a link in the thread's
+// folder in /proc. The result is "" if the path is empty or base cannot be read.
 func (c *notification) absolute(base, path string) string {
 	if path == "" || path[0] == '/' {
 		return path
@@ -466,7 +461,7 @@ func (c *notification) proc(name string) string {
 	return "/proc/" + strconv.Itoa(int(c.Thread)) + "/" + name
 }
 
-// text returns the string at an address.
+// text returns the NUL-terminated string at an address in the thread's memory.
 func (c *notification) text(address uint64) string {
 	// A read across the end of a mapping returns no bytes, so stop at the end of the page.
 	page := uint64(os.Getpagesize())
