@@ -7,7 +7,8 @@
 //   - all servers through "ambit run", which uses the lock file in agents and hashes each package before it runs;
 //   - each server alone through "ambit run";
 //   - all servers at the same time with "npx -y package@version", the usual command in MCP clients, from a warm cache.
-//     Even then, npx sends a request to the registry, so npx is also measured with --prefer-offline, which prevents that.
+//     Even then, npx sends a request to the registry. The command therefore also measures npx with --prefer-offline,
+//     which prevents this request.
 //
 // Every round measures each way once, in a different order. The first round downloads the packages into a temporary
 // folder and does not count. The output shows medians. The command needs bin/ambit, which make build creates.
@@ -45,7 +46,7 @@ func main() {
 // way is one way to start servers.
 type way struct {
 	name string
-	// start starts the servers and returns the time until all are ready
+	// start starts the servers and returns the time until all of them are ready.
 	start func(ctx context.Context) (time.Duration, error)
 	took  []time.Duration
 }
@@ -132,7 +133,7 @@ type server struct {
 	Args    []string `json:"args"`
 }
 
-// all names the manifest with all servers. Each manifest with a single server is named after its server.
+// all names the manifest with all servers. A manifest with a single server has the name of the server.
 const all = "all servers"
 
 // write writes the manifests and copies the lock file to the temporary folder.
@@ -190,7 +191,8 @@ func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, erro
 	return slices.Max(took), errors.Join(errs...)
 }
 
-// ready starts a program, waits until it has listed its tools, and stops it. It returns the time until the list.
+// ready starts a program, waits until it has listed its tools, and stops it. It returns the time until the list
+// arrived.
 func (b *bench) ready(ctx context.Context, program string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.WaitDelay = b.dir, time.Second

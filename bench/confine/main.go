@@ -1,13 +1,14 @@
-// Command confine measures what confinement costs a tool server:
+// Command confine measures the cost of confining a tool server:
 //
-//   - start: from the start of a server in node until its tools are known, confined and unconfined;
+//   - start: the time from the start of a Node.js server until its tools are known, confined and unconfined;
 //   - connect: the time of a new TCP connection to a port of this machine, from inside a sandbox and from outside;
-//   - throughput: of one such connection, and ambit's CPU time for each MB;
-//   - 100 connections at once;
-//   - memory: what ambit and the sandbox's own processes take for each idle server;
-//   - observation: the time of a server's work without and with the recorder of ambit learn.
+//   - throughput: the throughput of one such connection, and ambit's CPU time for each MB;
+//   - 100 connections: the time to open 100 connections at once;
+//   - memory: the memory of ambit and of the sandbox's own processes for each idle server;
+//   - observation: the time of a server's work, without and with the recorder of "ambit learn".
 //
-// Confined and direct are measured in turn. The client and the server of the network are this program, started again.
+// The command measures confined and unconfined runs in turn. For the network measurements, it starts itself again as
+// the client and the server.
 package main
 
 import (
@@ -32,7 +33,8 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	_ "github.com/ambit-run/ambit/internal/cli" // the sandbox's shim loads all of ambit's packages, as in ambit
+	// The sandbox starts this binary again. It must contain the same packages as ambit's binary.
+	_ "github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/exec/learn"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
@@ -72,7 +74,7 @@ type sample struct {
 	Read    time.Duration
 }
 
-// client connects to a server, reads from it, and prints how long both took.
+// client makes the measurement what against a server, and prints the times as JSON.
 func client(what, address string) error {
 	var s sample
 	dial := func() (net.Conn, error) {
@@ -128,7 +130,7 @@ func client(what, address string) error {
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-// listen serves clients until its standard input ends, and prints its address.
+// listen prints its address, and serves clients until its standard input ends.
 func listen() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,7 +142,8 @@ func listen() error {
 	return nil
 }
 
-// serve answers clients: "r" gets many bytes, "m" one byte, and others nothing.
+// serve answers clients. A client that sends "r" gets many bytes, a client that sends "m" gets one byte, and any
+// other client gets no answer.
 func serve(l net.Listener) {
 	block := make([]byte, 1<<20)
 	for {
@@ -240,8 +243,8 @@ func measureObserved() error {
 	return nil
 }
 
-// greeting lets a server start, list its tools, and end. After the notification that the client is initialized, this
-// server would wait for a timer.
+// greeting makes a server start, list its tools, and exit. It omits the notification that the client is initialized,
+// because this server would then wait for a timer.
 const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
 	`"clientInfo":{"name":"bench","version":"1"}}}
 {"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}
@@ -361,8 +364,8 @@ func measureMemory(exe string) error {
 	return nil
 }
 
-// idle prints how much memory, in KB, each additional idle server takes. The memory of the server's own process
-// does not count.
+// idle prints how much memory, in KB, each additional idle server takes. It does not count the memory of the server's
+// own process.
 func idle(confined bool) error {
 	dir, err := folder()
 	if err != nil {
@@ -494,7 +497,7 @@ func measureNetwork(exe string) error {
 				case "read":
 					read[kind] = append(read[kind], s.Read)
 					busy = usage() - busy
-					// A run that reads nothing shows how much CPU time the start alone takes.
+					// A client that reads nothing measures the CPU time of the start alone.
 					before := usage()
 					if _, err := run("nothing"); err != nil {
 						return err
@@ -517,12 +520,12 @@ func measureNetwork(exe string) error {
 	row("CPU of a relay that only copies, for each MB", "ms", 0, bareCPU, fmt.Sprintf("%+.2f ms", bareCPU), "", true)
 	direct, confined = ms(p50(many[0])), ms(p50(many[1]))
 	row(fmt.Sprintf("100 connections at once, p50 of %d", passes), "ms", direct, confined,
-		fmt.Sprintf("%+.1f ms", confined-direct), "all succeed", true) // an error ends the benchmark
+		fmt.Sprintf("%+.1f ms", confined-direct), "all succeed", true) // an error would have ended the benchmark
 	return nil
 }
 
-// startBareRelay listens, connects each caller with the address, and copies what comes back. It does nothing else, so
-// its CPU time is what the kernel needs for any relay.
+// startBareRelay accepts connections, connects each of them to the address, and copies data in both directions. It
+// does nothing else, so its CPU time is the minimum that any relay needs.
 func startBareRelay(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -24,7 +24,7 @@ func sandboxed(ctx context.Context, h home.Home, b *store.Store, m *manifest.Man
 	return a.Gateway(), a.Close
 }
 
-// idle returns a gateway that answers at once without running a program. It leaves only the cost of the queue.
+// idle returns a gateway that answers at once without running a program, so only the cost of the queue remains.
 func idle(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	return without(b, m, 0)
 }

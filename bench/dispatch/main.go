@@ -1,7 +1,7 @@
 // Command dispatch measures the queue of intents:
 //
-//   - the throughput in one process and with four workers on one PostgreSQL server, compared with starting the program
-//     directly;
+//   - the throughput in one process, and with four workers on one PostgreSQL server. It is compared with the throughput
+//     of starting the program directly;
 //   - the cost of the queue itself, without a program;
 //   - how long an urgent intent waits while the queue contains many other intents.
 package main
@@ -37,7 +37,7 @@ const (
 	pace    = 5 * time.Millisecond // how long each intent of the flood takes
 )
 
-// few is the number of concurrent callers that keeps all CPUs busy with programs.
+// few is a number of concurrent callers that is large enough to keep all CPUs busy with programs.
 var few = 2 * runtime.NumCPU()
 
 func main() {
@@ -111,7 +111,7 @@ func build(ctx context.Context, dir string) (*manifest.Manifest, string, error) 
 	return m, filepath.Join(folder, "echo"), err
 }
 
-// bare starts the program directly.
+// bare measures starting the program directly, without the queue and the sandbox.
 func bare(ctx context.Context, program string) error {
 	return report("bare spawn", real, few, func(int) error {
 		cmd := exec.CommandContext(ctx, program)
@@ -154,7 +154,7 @@ func print(name string, times int, all time.Duration, took []time.Duration) {
 	fmt.Printf("  %-44s %7.0f/s   p50 %-8v p99 %v\n", name, float64(times)/all.Seconds(), at(50), at(99))
 }
 
-// onOne measures one process with SQLite.
+// onOne measures the queue in one process, with SQLite and the sandbox.
 func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "one"), "", m, sandboxed, runtime.NumCPU())
 	if err != nil {
@@ -164,7 +164,7 @@ func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report("in process, SQLite, sandboxed", real, few, d.ask)
 }
 
-// onFour measures four workers on one PostgreSQL server.
+// onFour measures the queue with four workers on one PostgreSQL server and the sandbox.
 func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
 	asker, end, err := four(ctx, filepath.Join(dir, "four"), m, sandboxed, max(1, runtime.NumCPU()/2))
 	if err != nil {

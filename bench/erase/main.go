@@ -1,12 +1,13 @@
-// Command erase measures the cost of overwriting deleted rows with zeros. ambit's store does that with the SQLite
-// setting secure_delete. The command measures SQLite with and without the setting.
+// Command erase measures the cost of overwriting deleted rows with zeros. ambit's store overwrites them by means of
+// the SQLite setting secure_delete. The command measures SQLite with and without the setting.
 //
 //	bench/run erase
 //
-// The databases have the settings of the store: a write-ahead log and a sync for every commit. "Deleted" deletes each
-// row in its own commit, as ambit does when it settles calls. "Erased" clears many rows in one commit, as ambit does
-// when journal records expire. Several rows of 600 bytes share a page. A row of 20,000 bytes has pages of its own,
-// which secure_delete must write again. The two databases are measured in turn.
+// The databases have the settings of the store: a write-ahead log and a sync for every commit. The rows "deleted"
+// measure deleting each row in its own commit, as ambit does when it settles calls. The rows "erased" measure
+// clearing many rows in one commit, as ambit does when journal records expire. Several rows of 600 bytes share a
+// page. A row of 20,000 bytes has its own pages, which secure_delete must write again. The two databases are measured
+// in turn.
 package main
 
 import (
@@ -25,8 +26,8 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 7, "number of rounds")
-	deleted := flag.Int("deleted", 200, "rows to delete in a round, each with a commit")
-	erased := flag.Int("erased", 1000, "rows to erase in a round, in one commit")
+	deleted := flag.Int("deleted", 200, "number of rows to delete in a round, each in its own commit")
+	erased := flag.Int("erased", 1000, "number of rows to erase in a round, all in one commit")
 	flag.Parse()
 	if *rounds < 1 || *deleted < 1 || *erased < 1 {
 		fmt.Fprintln(os.Stderr, "bench: -rounds, -deleted and -erased must be at least 1")
@@ -40,7 +41,7 @@ func main() {
 
 type work struct {
 	name string
-	size int // the number of bytes in a row of the table
+	size int // the size of a row in bytes
 	rows int
 	do   func(c *sqlite.Conn, rows int) error
 }
@@ -128,7 +129,7 @@ func open(file string, secure int) (*sqlite.Conn, error) {
 	return c, nil
 }
 
-// time fills the table and returns the time per row that the work takes.
+// time fills the table and measures the work. It returns the time per row.
 func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
 	if err := j.fill(c); err != nil {
 		return 0, err

@@ -1,5 +1,5 @@
-// Command first measures the first minutes with ambit: six npm servers from a client's configuration become an agent,
-// which is installed and answers a call.
+// Command first measures a new user's first minutes with ambit. It imports six npm servers from a client's
+// configuration as an agent, installs the agent, and makes a call.
 //
 //	bench/run first
 //
@@ -31,7 +31,7 @@ const configuration = `{"mcpServers": {
   "github": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"]}
 }}`
 
-// patience is the longest time for one command.
+// patience is the time limit for one command.
 const patience = 10 * time.Minute
 
 func main() {
@@ -85,8 +85,8 @@ type user struct {
 	err  error
 }
 
-// do runs a command and notes how long it took. If the parameter answer is not empty, the command is an MCP server.
-// Then do calls the server's tool, and the time ends when the server has sent this answer.
+// do runs a command and records how long it took. If the parameter answer is not empty, the command is an MCP server.
+// Then do calls the server's tool and records the time until the server has sent this answer.
 func (u *user) do(step, answer string, argv ...string) {
 	if u.err != nil {
 		return
@@ -106,7 +106,7 @@ func (u *user) do(step, answer string, argv ...string) {
 	}
 	u.took = append(u.took, time.Since(begin).Seconds())
 	if u.err == nil && !strings.Contains(out, answer) {
-		u.err = errors.New("the answer lacks " + answer)
+		u.err = errors.New("the answer does not contain " + answer)
 	}
 	if u.err != nil {
 		u.err = fmt.Errorf("%s: %w\n%s", step, u.err, out)
@@ -147,7 +147,7 @@ func call(cmd *exec.Cmd, folder string) (string, error) {
 	return answer, errors.Join(lines.Err(), in.Close(), cmd.Wait())
 }
 
-// remove removes a home. The packages in it are read-only.
+// remove removes a home, including the read-only folders of its packages.
 func remove(home string) {
 	_ = filepath.WalkDir(home, func(path string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {

@@ -3,10 +3,10 @@
 //
 //	make build && bench/run gateway
 //
-// Server and client use the official Go SDK, and the server has one tool. Client, server, proxy and ambit are
-// separate processes, because the kernel measures CPU time and memory for each process. The columns CPU and RSS
-// describe the process between client and server. One proxy runs from the client's own binary, which makes it faster.
-// Another proxy writes a block to the disk before each answer. This is the minimum cost of a durable journal.
+// The server and the client use the official Go SDK, and the server has one tool. The client, the server, the proxy
+// and ambit are separate processes, because the kernel measures CPU time and memory for each process. The columns CPU
+// and RSS describe the process between client and server. One proxy runs from the client's own binary, which makes it
+// faster. Another proxy writes a block to the disk before each answer. This is the minimum cost of a durable journal.
 //
 // All cases are measured in turn, 50 calls at a time, in several rounds. Every answer is checked. The server answers
 // in JSON, because event streams through ReverseProxy sometimes end without an answer. In ambit, a read needs one
@@ -34,14 +34,14 @@ import (
 
 func main() {
 	var size int
-	proxy := flag.Bool("proxy", false, "run as a proxy to an address; the benchmark uses this itself")
-	calls := flag.Int("calls", 400, "sequential calls in a round")
-	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a round")
+	proxy := flag.Bool("proxy", false, "run as a proxy to the given address; only the benchmark itself sets this flag")
+	calls := flag.Int("calls", 400, "number of sequential calls in a round")
+	span := flag.Duration("span", time.Second, "how long 32 clients make concurrent calls in a round")
 	rounds := flag.Int("rounds", 5, "rounds")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	before := flag.String("before", "", "another ambit binary to compare with")
-	only := flag.String("only", "", "measure only the ways whose names contain this, and their baselines")
-	flag.IntVar(&size, "size", 0, "measure only this size, in bytes")
+	only := flag.String("only", "", "measure only the ways whose names contain this text, and their baselines")
+	flag.IntVar(&size, "size", 0, "measure only calls with a text of this size, in bytes")
 	flag.Parse()
 	if size > 0 {
 		sizes = []int{size}
@@ -73,7 +73,7 @@ type key struct {
 	size int
 }
 
-// tally collects the measurements of one way.
+// tally collects the measurements of one way, which is one path from the client to the tool.
 type tally struct {
 	one  *mcp.ClientSession
 	text string
@@ -87,8 +87,8 @@ type tally struct {
 	rss      int64           // the maximum resident memory over all rounds
 }
 
-// slice is the number of sequential calls before the next way is measured. With short turns, other load on the
-// machine affects all ways equally.
+// slice is the number of sequential calls that are made before the next way is measured. The turns are short, so that
+// other load on the machine affects all ways equally.
 const slice = 50
 
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
@@ -230,8 +230,8 @@ func median[T int64 | float64 | time.Duration](list []T) T {
 	return list[len(list)/2]
 }
 
-// ratio returns the median of the ratios to the baseline, one for each round. Other load on the machine affects both
-// values of a round equally.
+// ratio computes the ratio of each round's value to the baseline's value in the same round, and returns the median.
+// Other load on the machine affects both values of a round equally.
 func ratio[T int64 | float64 | time.Duration](list, baseline []T) string {
 	var ratios []float64
 	for i := range list {
@@ -259,5 +259,6 @@ func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 		}
 		table.Flush()
 	}
-	fmt.Println("\n× is the ratio to ReverseProxy in the same round, median of the rounds; on stdio, to the direct way (which has no process in the middle)")
+	fmt.Println("\n× is the ratio to ReverseProxy in the same round, median of the rounds; on stdio, " +
+		"the ratio to the direct connection (which has no process in the middle)")
 }

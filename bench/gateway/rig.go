@@ -85,9 +85,9 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-// compile builds one of the benchmark's programs. In production, the proxy and the client are different binaries as
-// well. Processes of the same binary share code addresses, which would make branch prediction and caches
-// unrealistically good.
+// compile builds one of the benchmark's programs as a separate binary. Processes of the same binary share code
+// addresses, which makes branch prediction and caches unrealistically good. In production, the proxy and the client
+// are different binaries too.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
 	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./gateway/"+name).CombinedOutput()
@@ -299,8 +299,8 @@ func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func
 	}
 }
 
-// used returns the CPU time of the middle process. It adds up the times of the threads, because the time of a whole
-// process has a resolution of only 10 ms. Threads of Go programs do not exit, so no time is lost.
+// used returns the CPU time of the middle process as the sum of its threads' times, because the time of a whole
+// process has a resolution of only 10 ms. Threads of Go programs do not exit, so the sum is complete.
 func (w *way) used() (total time.Duration) {
 	if w.middle == nil {
 		return 0

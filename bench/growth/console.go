@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// growConsole measures the pages of the console over journals of several sizes. The newest record is from the
-// present, so the charts of the console have calls to count.
+// growConsole measures the pages of the console for journals of several sizes. The newest record has the current
+// time, so that the charts of the console have calls to count.
 func growConsole(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	times := make([]chart.Line, len(pages(0)))
 	weights := make([]chart.Line, len(times))
@@ -81,7 +81,7 @@ func pages(n int) []page {
 	}
 }
 
-// signIn signs in to the console. It calls use with a function that reads a page and returns its size.
+// signIn signs in to the console and calls use. It passes a function that loads a page and returns the page's size.
 func (d *daemon) signIn(ctx context.Context, use func(get func(path string) (int, error)) error) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *daemon) signIn(ctx context.Context, use func(get func(path string) (int
 		return err
 	}
 	answer.Body.Close()
-	base := answer.Request.URL // the address of the page that the sign-in led to
+	base := answer.Request.URL // the address to which the sign-in redirected
 	return use(func(path string) (int, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String()+path, nil)
 		if err != nil {

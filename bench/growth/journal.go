@@ -101,10 +101,11 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 	return list
 }
 
-// rare is the tool of the first record only. The principal of that record contains it too.
+// rare is a tool that occurs only in the first record. The name of that record's principal contains the same text.
 const rare = "used_once"
 
-// fill adds records to the journal until it contains the wanted number. Their times are one second apart, from start on.
+// fill adds records to the journal until it contains want records. The records are one second apart, beginning at
+// start.
 func fill(ctx context.Context, where home.Home, have, want int, start time.Time) (err error) {
 	b, err := store.Open(ctx, where, "")
 	if err != nil {
@@ -142,8 +143,8 @@ func record(i int, at time.Time) *journal.Record {
 
 func callName(i int) string { return fmt.Sprintf("01J%023d", i) }
 
-// starts starts a daemon with the journal several times. It returns the times of the fastest start and the largest
-// memory. It makes no calls, so the journal does not grow.
+// starts starts a daemon with the journal several times. It returns the times of the fastest start, and the largest
+// memory use. It makes no calls, so the journal does not grow.
 func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up, ready time.Duration, most int64, err error) {
 	for run := 0; run < 3; run++ {
 		d, err := s.serveIn(ctx, where.Dir(), agents, 1)
@@ -162,8 +163,8 @@ func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up,
 	return up, ready, most, nil
 }
 
-// journal runs an "ambit journal" command several times. It returns the time of the fastest run and the largest
-// memory.
+// journal runs an "ambit journal" command several times. It returns the time of the fastest run, and the largest
+// memory use.
 func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (best time.Duration, most int64, err error) {
 	for run := 0; run < 5; run++ {
 		cmd := exec.CommandContext(ctx, s.ambit, append([]string{"journal"}, args...)...)

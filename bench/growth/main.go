@@ -73,7 +73,7 @@ func main() {
 	flag.Var(&clients, "clients", "numbers of concurrent `clients`")
 	flag.Var(&records, "journal", "numbers of `records` in the journal")
 	flag.Var(&shown, "console", "numbers of `records` in the journal that the console shows")
-	span := flag.Duration("span", 4*time.Second, "how long clients call at once")
+	span := flag.Duration("span", 4*time.Second, "how long clients make concurrent calls")
 	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal, console")
 	out := flag.String("o", "bench/results/growth.json", "the output file; it keeps the results of parts that were not run")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// peak returns the peak memory of a process. It polls until the channel is closed. The kernel's value after the exit
-// cannot be used, because it includes the memory of the parent process before exec.
+// peak returns the peak memory of a process. It polls the process until the channel ended is closed. The kernel also
+// reports a peak value after the exit, but this value includes the memory of the parent process before exec.
 func peak(pid int, ended <-chan struct{}) (most int64) {
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

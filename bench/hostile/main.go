@@ -1,13 +1,13 @@
-// Command hostile measures how expensive a hostile schema or value can make a check. It checks generated schemas and
-// values that take as much work as possible, and compares each with a plain value of the same size.
+// Command hostile measures how expensive a hostile schema or value can make a check. It generates schemas and values
+// that take as much work as possible, and compares each of them with a plain value of the same size.
 //
 //	bench/run hostile
 //
-// The first two rows are checks of arguments, as the gateway makes them: a hostile value against a tool's ordinary
-// schema, and a hostile schema of a tool server with a value that makes it expensive, including the time to compile
-// the schema. The last row reads the hostile schemas as parts of a manifest. CPU time includes the garbage
-// collector. Each case runs a few times, and its fastest run counts, because other work on the machine slows some
-// runs.
+// The first two rows are checks of arguments, as the gateway makes them. The first row checks hostile values against
+// a tool's ordinary schema. The second row compiles a hostile schema of a tool server, and checks a value that is
+// expensive for this schema. The third row reads the hostile schemas as parts of a manifest. CPU time includes the
+// garbage collector. Each case runs a few times, and its fastest run counts, because other work on the machine slows
+// some runs.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// The limits of one check.
+// These are the limits for one check.
 const (
 	maxCPU   = 250 * time.Millisecond
 	maxBytes = 32 << 20
@@ -36,9 +36,9 @@ const (
 )
 
 func main() {
-	cases := flag.Int("cases", 200, "number of schemas and of values")
-	seed := flag.Uint64("seed", 1, "the same seed generates the same cases")
-	rounds := flag.Int("rounds", 3, "runs of each case")
+	cases := flag.Int("cases", 200, "number of generated schemas, and of generated values")
+	seed := flag.Uint64("seed", 1, "the seed of the generator; equal seeds generate equal cases")
+	rounds := flag.Int("rounds", 3, "number of runs of each case")
 	flag.Parse()
 	if *cases < 1 || *rounds < 1 {
 		fmt.Fprintln(os.Stderr, "hostile: -cases and -rounds must be at least 1")
@@ -117,7 +117,7 @@ func measure(rounds int, do func(context.Context) error) measured {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		used, start := cpu.Used(), time.Now()
-		_ = do(context.Background()) // it does not matter whether the value matches
+		_ = do(context.Background()) // ignore whether the value matches
 		took := time.Since(start)
 		used = cpu.Used() - used
 		runtime.ReadMemStats(&after)
@@ -128,8 +128,8 @@ func measure(rounds int, do func(context.Context) error) measured {
 	return best
 }
 
-// leave cancels a check after some time, and returns how long the check then still runs. It returns the best of several
-// runs, or 0 if the check always ends first.
+// leave cancels a check after the given time, and measures how long the check continues to run after that. It returns
+// the best of several runs, or 0 if the check always ends before it is cancelled.
 func leave(rounds int, after time.Duration, do func(context.Context) error) time.Duration {
 	best := time.Duration(0)
 	for range rounds {

@@ -2,8 +2,8 @@
 //
 //	make build && bench/run idle
 //
-// Each agent has its own tool server. The daemon starts every server once to verify it, and stops idle servers. The
-// command prints the daemon's resident memory and the number of its child processes.
+// Each agent has its own tool server. The daemon starts every server once to verify it, and then stops the idle
+// servers. The command prints the daemon's resident memory and the number of its child processes.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	server := flag.Bool("server", false, "run as a tool server; the benchmark uses this itself")
+	server := flag.Bool("server", false, "run as a tool server; only the benchmark itself sets this flag")
 	agents := flag.Int("agents", 100, "number of agents")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
@@ -95,7 +95,7 @@ func run(ambit string, agents int) error {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return fmt.Errorf("ambit did not start: %w", err)
 	}
-	fmt.Printf("%d agents with a server each; ready after %v\n", agents, time.Since(start).Round(time.Millisecond))
+	fmt.Printf("%d agents with one server each; ready after %v\n", agents, time.Since(start).Round(time.Millisecond))
 	most := 0
 	for {
 		n := children(cmd.Process.Pid)
@@ -105,7 +105,7 @@ func run(ambit string, agents int) error {
 			return err
 		}
 		if n == 0 && most > 0 {
-			fmt.Printf("at most %d processes below it; all idle after %v: %.1f MiB, %.2f MiB an agent\n",
+			fmt.Printf("at most %d child processes; all servers idle after %v: %.1f MiB, %.2f MiB for each agent\n",
 				most, time.Since(start).Round(time.Second), float64(rss)/(1<<20), float64(rss)/(1<<20)/float64(agents))
 			return nil
 		}

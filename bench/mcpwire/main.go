@@ -4,8 +4,8 @@
 //
 // Both clients call the same tool of the same server process with the same arguments. They take turns of a few
 // hundred calls. The columns show what one call costs the client: CPU time, allocations, allocated bytes, and the
-// time until the answer. The clients differ by design. The SDK decodes the result into Go types. ambit only checks
-// that the result is JSON and passes it on.
+// time until the answer. Part of the difference is by design: the SDK decodes the result into Go types, while ambit
+// only checks that the result is JSON and passes it on.
 //
 // The server is the small echoserver. The command also measures @modelcontextprotocol/server-everything, with one
 // process for each client. It skips this server if node or the package is missing.
@@ -29,8 +29,8 @@ import (
 )
 
 func main() {
-	calls := flag.Int("calls", 300, "calls in one turn")
-	turns := flag.Int("turns", 12, "turns of each client")
+	calls := flag.Int("calls", 300, "number of calls in one turn")
+	turns := flag.Int("turns", 12, "number of turns of each client")
 	flag.Parse()
 	if err := run(*calls, *turns); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -72,7 +72,8 @@ func run(calls, turns int) error {
 	defer closeAll()
 
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Printf("one tool call; %d calls a side in %d turns each; %d cores, %s\n\n", calls*turns, turns, runtime.NumCPU(), runtime.Version())
+	fmt.Printf("one tool call; %d calls through each client, in %d turns each; %d cores, %s\n\n",
+		calls*turns, turns, runtime.NumCPU(), runtime.Version())
 	fmt.Fprintln(table, "\tbytes\tclient\tCPU µs\tallocs\tB\tp50 µs\tp99 µs\t")
 	worst := map[string]float64{}
 	for _, s := range settings {
@@ -127,7 +128,7 @@ func (t *tally) perCall() []float64 {
 	}
 }
 
-// measure measures the two clients in turn. The client that measure starts with changes from round to round.
+// measure measures the two clients in turn. The order of the clients changes from round to round.
 func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *tally, err error) {
 	text := strings.Repeat("ambit ", s.size/6+1)[:s.size]
 	arguments, err := json.Marshal(map[string]string{"message": text})
@@ -143,7 +144,7 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 		for _, side := range sides {
 			kept := side.tally
 			if turn == 0 {
-				kept = new(tally) // this turn is for warm-up
+				kept = new(tally) // the first turn is for warm-up, so drop its results
 			}
 			if err := kept.turn(ctx, side.client, arguments, []byte(text), calls); err != nil {
 				return nil, nil, err
@@ -154,8 +155,8 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 	return ours, peers, nil
 }
 
-// turn makes the calls of one turn. It first collects the garbage of the previous turn, so each turn pays only for
-// its own garbage.
+// turn makes the calls of one turn. It first collects the garbage of the previous turn, so that each turn includes
+// only the cost of its own garbage.
 func (t *tally) turn(ctx context.Context, c client, arguments json.RawMessage, text []byte, calls int) error {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// describe writes a description of the machine, without host names and paths. Readers need it to judge the numbers.
+// describe writes a description of the machine, without host names and paths. Readers need the description to judge
+// the results of the benchmarks.
 func describe(w io.Writer) error {
 	lines := [][2]string{
 		{"measured", time.Now().UTC().Format(time.DateOnly)},
@@ -31,7 +32,7 @@ func describe(w io.Writer) error {
 
 const unknown = "unknown"
 
-// field returns the value of a name in a file with lines of the form "name : value".
+// field returns the value of a name in a file whose lines have the form "name : value".
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -74,7 +75,7 @@ func load() string {
 		return unknown
 	}
 	if one > float64(runtime.NumCPU())/2 {
-		return f[0] + ": the machine was busy, trust ratios and growth, not absolute times"
+		return f[0] + ": the machine was busy, so trust ratios and growth, but not absolute times"
 	}
 	return f[0]
 }

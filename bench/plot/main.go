@@ -98,7 +98,7 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 		name, rest, ok := strings.Cut(rest, " -->\n")
 		old, rest, closed := strings.Cut(rest, closing)
 		if !ok || !closed || strings.Contains(old, opening) {
-			return "", fmt.Errorf("the part %.40q has no end: add the line %s", name, closing)
+			return "", fmt.Errorf("the part %.40q has no end mark; add the line %s", name, closing)
 		}
 		part, err := fresh(name)
 		if err != nil {

@@ -1,4 +1,4 @@
-// Command policy measures the cost of a policy decision with 200 policy rules. It compares ambit with plain Cedar,
+// Command policy measures the cost of a policy decision with 200 policy rules. It compares ambit with Cedar alone,
 // which evaluates all rules for every call.
 package main
 
@@ -138,8 +138,8 @@ func measure(w *tabwriter.Writer, dir, name, text, arguments string) error {
 	return nil
 }
 
-// plain returns the measured call as a Cedar request with its entities. It is prepared in advance, because only
-// Cedar's evaluation is measured.
+// plain returns the measured call as a Cedar request, together with its entities. The request is prepared in advance,
+// because the benchmark measures only Cedar's evaluation.
 func plain() (types.EntityMap, cedar.Request) {
 	server := types.NewEntityUID("Server", "registry.openmcp.org/filesystem")
 	tool := types.NewEntityUID("Tool", "registry.openmcp.org/filesystem/read_file")

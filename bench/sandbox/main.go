@@ -5,7 +5,7 @@
 //   - bubblewrap: with bubblewrap alone, which sets up namespaces and mounts;
 //   - cold: in a sandbox that is created for the run;
 //   - warm: in a sandbox from the pool;
-//   - interpreter ahead: in a sandbox from the pool with an interpreter that is already running.
+//   - interpreter ahead: in a sandbox from the pool, in which the interpreter is already running.
 //
 // Every round measures each way once. Each time covers a whole run, including the removal of the cgroup.
 package main
@@ -21,7 +21,8 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/ambit-run/ambit/internal/cli" // the sandbox's shim loads all of ambit's packages, as in ambit
+	// The sandbox starts this binary again. It must contain the same packages as ambit's binary.
+	_ "github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
@@ -36,7 +37,7 @@ func main() {
 
 type way struct {
 	name    string
-	prepare func(argv []string) error // a function that is called before and after each run; its time does not count
+	prepare func(argv []string) error // called before and after each run; its time does not count
 	run     func(argv []string) error
 	took    []time.Duration
 }

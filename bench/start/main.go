@@ -63,7 +63,7 @@ func run(ambit, agent string, rounds int) error {
 	show := func(name string, took []time.Duration) {
 		fmt.Printf("%-12s p50 %6.1f ms   p90 %6.1f ms\n", name, ms(took[len(took)/2]), ms(took[len(took)*9/10]))
 	}
-	fmt.Printf("initialize answered after the start of the program, %d starts each\n", rounds)
+	fmt.Printf("time from the start of the program to its answer to initialize, %d starts each\n", rounds)
 	show("bare Go", theirs)
 	show("ambit run", ours)
 	fmt.Printf("ratio of the medians %.1f\n", float64(ours[len(ours)/2])/float64(theirs[len(theirs)/2]))
@@ -72,7 +72,8 @@ func run(ambit, agent string, rounds int) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// first starts a program, waits for its first line of output, and kills it. It returns the time until the line.
+// first starts a program, waits for its first line of output, and kills it. It returns the time until the line
+// arrived.
 func first(env []string, argv ...string) (time.Duration, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
@@ -91,7 +92,7 @@ func first(env []string, argv ...string) (time.Duration, error) {
 	_, err = io.WriteString(in, hello)
 	line, readErr := bufio.NewReader(out).ReadString('\n')
 	took := time.Since(began)
-	// Background work of the program must not disturb the next start.
+	// Kill the program, so that its background work does not disturb the next start.
 	killErr := cmd.Process.Kill()
 	_ = cmd.Wait() // Wait always fails, because the program was killed
 	if err := errors.Join(err, readErr, killErr); err != nil {

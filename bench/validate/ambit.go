@@ -20,8 +20,8 @@ type file struct {
 	src  []byte
 }
 
-// serveAmbit validates the manifests in a folder once for each line on stdin. It prints the measurements as a line of
-// JSON.
+// serveAmbit is the ambit process of the comparison. For each line on stdin, it validates the manifests in a folder
+// once, and prints the measurements as a line of JSON.
 func serveAmbit(folder string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400) // the ambit binary uses the same value
@@ -78,7 +78,7 @@ func readGroups(folder string) ([][]file, error) {
 	return groups, nil
 }
 
-// measure validates all files. It returns the cost of each group and the number of valid files.
+// measure validates all files. It returns the cost for each group, and the number of valid files.
 func measure(groups [][]file, isValid func(*file) bool) (costs []cost, valid int) {
 	for _, files := range groups {
 		wall, used := time.Now(), cpu.Used()

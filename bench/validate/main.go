@@ -3,14 +3,14 @@
 //
 //	bench/run validate
 //
-// The command writes 10,000 manifests of all four dialects into a temporary folder. Nine in ten are valid. Each
-// validator starts once, and then they take turns. The first rounds are for warm-up. The command measures validation
-// from the file and from memory.
+// The command writes 10,000 manifests of all four dialects into a temporary folder. Nine in ten are valid. It starts
+// each validator once, and then lets them take turns. The first rounds are for warm-up. The command measures
+// validation from files and from memory.
 //
 // The table shows wall-clock time and the CPU time of the whole process, including garbage collection and compiler
-// threads. ambit does more work for each manifest. It detects the dialect, while ajv is given the schema. It also
-// records locations, searches for secrets and hidden characters, resolves references between fields, and writes a
-// message for every problem.
+// threads. ambit does more work for each manifest than ajv. It detects the dialect, while ajv is given the schema. It
+// also records locations, searches for secrets and hidden characters, resolves references between fields, and writes
+// a message for every problem.
 package main
 
 import (
@@ -35,7 +35,8 @@ type round struct {
 	Valid  int    `json:"valid"`
 	Disk   []cost `json:"disk"`
 	Memory []cost `json:"memory"`
-	// Allocs and Bytes are the number and the size of the allocations per manifest in memory. Only ambit sets them.
+	// Allocs and Bytes are the number and the size of the allocations for one manifest in memory. Only ambit sets
+	// them.
 	Allocs uint64 `json:"allocs"`
 	Bytes  uint64 `json:"bytes"`
 }
@@ -156,7 +157,7 @@ func sum(costs []cost) (all cost) {
 	return all
 }
 
-// perSecond returns the manifests per second: the median of the rounds.
+// perSecond returns the median over the rounds of the number of manifests per second.
 func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) float64 {
 	rates := make([]float64, len(rounds))
 	for i := range rounds {

@@ -14,8 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// MaxIdle is the number of idle connections kept for one server. There are fewer clients, so no client has to wait
-// for a new connection.
+// MaxIdle is the number of idle connections kept for one server. There are fewer clients than idle connections, so no
+// client has to wait for a new connection.
 const MaxIdle = 64
 
 type echoArgs struct {
@@ -48,7 +48,7 @@ func ServeProxy(target string, before func() error) error {
 		Transport: &http.Transport{MaxIdleConnsPerHost: MaxIdle},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
-			// Without reading the body first, larger answers are sometimes truncated.
+			// If the body is not read first, larger answers are sometimes truncated.
 			if body, err := io.ReadAll(r.In.Body); err == nil {
 				r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			}

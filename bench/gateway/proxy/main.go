@@ -36,8 +36,8 @@ const (
 	blocks = 256
 )
 
-// journal is a file with a fixed number of blocks. Commits overwrite the blocks in turn, and concurrent commits share
-// a block.
+// journal is a file with a fixed number of blocks. Commits overwrite the blocks in turn. Concurrent commits share a
+// block.
 type journal struct {
 	f *os.File
 

@@ -1,5 +1,6 @@
-// Command bench compares the speed of ambit's guard with gitleaks on texts without secrets. Nearly all real texts
-// contain no secrets. It also measures the guard on other kinds of text, and on the slowest texts that it can find.
+// Command bench compares the speed of ambit's guard with the speed of gitleaks on texts without secrets, because
+// nearly all real texts contain no secrets. It also measures the guard on other kinds of text, and on the slowest
+// texts that it can find.
 //
 // The command measures CPU time, which other work on the machine hardly affects. Each number is the best of several
 // rounds.
@@ -28,11 +29,11 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "number of rounds; the best one counts, and 0 only searches for slow texts")
+	rounds := flag.Int("rounds", 7, "number of rounds, of which the best counts; with 0, only search for slow texts")
 	prose := flag.String("prose", "../..", "the `folder` of the project, whose documentation is used as prose")
-	budget := flag.Duration("time", 150*time.Millisecond, "CPU time of a round")
-	inputs := flag.Int("inputs", 100_000, "number of generated texts in the search for slow ones")
-	seed := flag.Uint64("seed", 1, "the same seed generates the same texts, apart from the influence of the machine")
+	budget := flag.Duration("time", 150*time.Millisecond, "CPU time to spend on a round")
+	inputs := flag.Int("inputs", 100_000, "number of texts to generate in the search for slow texts")
+	seed := flag.Uint64("seed", 1, "the seed for the search; equal seeds generate nearly the same texts")
 	flag.Parse()
 	runtime.GOMAXPROCS(1)
 	var err error
@@ -94,7 +95,7 @@ func run(prose string, rounds int, budget time.Duration) error {
 				return fmt.Errorf("%s of %d bytes is not clean: %v %v", kind, size, findings, refusal)
 			}
 			ours, allocs := measure(rounds, budget, len(text), func() { guard.Scan(text) })
-			// gitleaks takes seconds for a large text, so one run must be enough.
+			// gitleaks takes seconds for a large text, so run it only once.
 			tries := 2
 			if size > 1_000_000 {
 				tries = 1
@@ -108,7 +109,8 @@ func run(prose string, rounds int, budget time.Duration) error {
 	return others(kinds["source"], rounds, budget)
 }
 
-// others measures the guard on kinds of text that take gitleaks too long. The log has a secret in every line.
+// others measures the guard on kinds of text for which gitleaks takes too long. One of them is a log with a secret in
+// every line.
 func others(source []byte, rounds int, budget time.Duration) error {
 	r := rand.New(rand.NewPCG(1, 1))
 	chars := func(n int, alphabet string) []byte {
@@ -139,7 +141,7 @@ func others(source []byte, rounds int, budget time.Duration) error {
 	return nil
 }
 
-// clean removes the lines in which the guard finds something, such as an email address in a comment.
+// clean removes the lines in which the guard finds secrets or personal data, such as an email address in a comment.
 func clean(text []byte, input *guard.Input) []byte {
 	var out []byte
 	for line := range bytes.Lines(text) {
@@ -220,8 +222,8 @@ func texts(project string) (map[string][]byte, error) {
 	return map[string][]byte{"prose": prose, "json": records.Bytes(), "source": source}, nil
 }
 
-// collect returns the contents of all files in a folder for whose names the callback take returns true. It visits
-// subfolders up to the given depth.
+// collect returns the contents of the files in a folder. The callback take reports whether to include a file with the
+// given name. collect visits subfolders up to the given depth.
 func collect(folder string, depth int, take func(name string) bool) ([]byte, error) {
 	var all []byte
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

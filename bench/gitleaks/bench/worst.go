@@ -16,15 +16,16 @@ import (
 // candidate is a text and the CPU time of its scan.
 type candidate struct {
 	parts []string
-	// shuffled is set if the parts follow each other in random order, which the processor cannot predict.
+	// shuffled is set if the parts follow each other in random order, so that the processor cannot predict them.
 	shuffled bool
 	cost     float64 // nanoseconds per byte
 }
 
-// random begins a part that stands for random letters and digits, others in each repetition. The next byte is their number.
+// random marks a part that is replaced with random letters and digits, which differ in each repetition. The byte
+// after the mark is their number.
 const random = '\x00'
 
-// text repeats the parts.
+// text repeats the parts of the candidate up to the given size in bytes.
 func (c *candidate) text(size int) []byte {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	r := rand.New(rand.NewPCG(1, 1))
@@ -45,7 +46,7 @@ func (c *candidate) text(size int) []byte {
 	return bytes.ToValidUTF8(out[:size], nil)
 }
 
-// slow are texts that are known to be slow. The search begins with them.
+// slow lists texts that are known to be slow. The search starts with these texts.
 var slow = [][]string{
 	{"password=", "\x00\x0a", "\n"},
 	{"pwd=", "\x00\x08", "\n"},
@@ -74,7 +75,8 @@ var slow = [][]string{
 	{"putty-user-key private-mac: "},
 }
 
-// The search measures texts of short bytes, and the slowest again with size bytes. keep is how many texts survive a round.
+// The search measures texts of short bytes, and measures the slowest texts again with size bytes. keep is the number
+// of texts that remain after a round.
 const (
 	short = 16 << 10
 	size  = 64 << 10
@@ -148,7 +150,7 @@ func worst(project string, seed uint64, inputs int) error {
 		plain = min(plain, usual(kinds["prose"]))
 	}
 	slices.Sort(costs)
-	fmt.Print("\nCPU time of the texts, in times prose:")
+	fmt.Print("\nCPU time of the texts, as a multiple of the time for prose:")
 	for _, share := range []float64{.5, .9, .99, .999} {
 		fmt.Printf("  %g %%: %.1f", 100*share, costs[int(share*float64(len(costs)-1))])
 	}
@@ -165,8 +167,8 @@ func worst(project string, seed uint64, inputs int) error {
 	return nil
 }
 
-// usual returns the CPU time per byte of a scan of prose, the best of several rounds. A round scans many texts, as a
-// gateway does, so the processor cannot adapt to the branches of a single text.
+// usual returns the CPU time per byte of a scan of prose, as the best of several rounds. A round scans many different
+// texts, as a gateway does, so the processor cannot adapt to the branches of a single text.
 func usual(prose []byte) (best float64) {
 	prose = fill(prose, 32*size)
 	for range 10 {
@@ -205,7 +207,7 @@ func vary(r *rand.Rand, a, b, words []string) []string {
 	return out[:min(len(out), 40)]
 }
 
-// fragments returns the literals of the formats, and other texts that a scan looks at.
+// fragments returns the literals of the secret formats, and other texts that the scan searches for.
 func fragments(project string) ([]string, error) {
 	list, err := os.ReadFile(project + "/internal/gateway/guard/secret/formats.txt")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 func main() {
-	pipes := flag.Int("pipes", 0, "pairs of pipes to serve")
-	web := flag.Bool("http", false, "serve HTTP")
+	pipes := flag.Int("pipes", 0, "number of pairs of pipes to serve in addition to stdin and stdout")
+	web := flag.Bool("http", false, "serve HTTP on a loopback port instead of stdin and stdout")
 	flag.Parse()
 	for i := range *pipes {
 		go serve(os.NewFile(uintptr(3+2*i), "in"), os.NewFile(uintptr(4+2*i), "out"))

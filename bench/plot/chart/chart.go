@@ -1,5 +1,6 @@
 // Package chart defines the file format that bench/growth writes and bench/plot reads. A chart consists of panels,
-// and a panel of lines. All panels have the same x axis. It is logarithmic, because sizes grow by factors.
+// and each panel contains lines. All panels have the same x axis, which is logarithmic, because sizes grow by
+// factors.
 package chart
 
 import (
