@@ -59,8 +59,8 @@ func (k *Keeper) ByCaller(endpoint string) (bool, error) {
 	return u.Identity != ownerIdentity && u.Grant == "", err
 }
 
-// noPrincipal takes the place of a principal in a request without a token, and in the row that stores the client that
-// ambit registered for all callers.
+// noPrincipal is used instead of a principal for requests without a token, and for the row that stores the client
+// that ambit registered for all callers.
 const noPrincipal = ""
 
 // key returns the id of a sign-in. Earlier versions stored sign-ins without an id.
@@ -69,8 +69,8 @@ func (g *grant) key() string { return cmp.Or(g.ID, "unnamed") }
 // Anonymous returns a session whose requests contain no token.
 func (k *Keeper) Anonymous(t Target) *Session { return k.Session(k.For(t, noPrincipal), nil) }
 
-// CallerSession returns a session that uses only the present sign-in of a principal, and the id of this sign-in. The id
-// is "" if the principal is not signed in.
+// CallerSession returns a session that uses only the current sign-in of a principal, together with the id of this
+// sign-in. The id is "" if the principal is not signed in.
 func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 	g, err := k.load(&t)
 	switch {
@@ -86,7 +86,7 @@ func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 
 // NotSignedIn returns the refusal for a principal who is not signed in.
 func (t *Target) NotSignedIn() *call.Refusal {
-	// The command is part of the message, because lists of agents show no hints.
+	// Lists of agents show no hints, so the message itself contains the command.
 	r := t.refuse("server %s needs a sign-in (%s)", t.Server, t.Command())
 	r.SignIn = t.Server
 	return r
@@ -95,9 +95,10 @@ func (t *Target) NotSignedIn() *call.Refusal {
 // PagePath is the path of the daemon's page at which a caller signs in to a remote server.
 const PagePath = "/login/server"
 
-// Page returns the address of the daemon's page at which the target's principal signs in, and the id of the present
-// sign-in, or "" without one. The address contains nothing that identifies the principal: on the page, each person signs
-// in for themselves. It is "" if the principal is not a caller of a daemon.
+// Page returns the address of the daemon's page at which the target's principal signs in. It also returns the id of
+// the principal's current sign-in, or "" if there is none. The address does not identify the principal, because each
+// person who opens the page signs in for themselves. If the principal is not a caller of a daemon, both results are
+// "".
 func (k *Keeper) Page(t Target) (page, id string) {
 	if t.Daemon == "" {
 		return "", ""
@@ -112,13 +113,14 @@ func (k *Keeper) Page(t Target) (page, id string) {
 
 // Begun is a sign-in that waits for the answer of the authorization server's page.
 type Begun struct {
-	// Page is the address of the page. State is the state that the answer contains.
+	// Page is the address of the page. State is the state that the page's answer will contain.
 	Page    string    `json:"url"`
 	State   string    `json:"state"`
 	Expires time.Time `json:"expires_at"`
 }
 
-// maxBegun is how many sign-ins of one principal can wait for their answers. Each of them may register a client.
+// maxBegun is the maximum number of sign-ins of one principal that wait for their answers. It is limited because each
+// of them may register a client.
 const maxBegun = 20
 
 // waiting is a visit together with the session that began it.
@@ -127,14 +129,15 @@ type waiting struct {
 	Visit   *visit `json:"visit"`
 }
 
-// fixedRedirect is a [redirector] whose address does not depend on a free port.
+// fixedRedirect is a [redirector] with a fixed address, such as that of a daemon.
 type fixedRedirect string
 
 func (f fixedRedirect) Redirect(context.Context, int) (string, error) { return string(f), nil }
 
 // Begin begins a sign-in of the target's principal and returns the page to open in a browser. The page sends the
-// browser to the address redirect. The session names the browser session or the key of the principal. Only this session
-// can complete the sign-in: a person who is lured to the page of someone else's sign-in must not complete it for them.
+// browser to the address redirect. The parameter session identifies the browser session or the key of the principal.
+// Only this session can complete the sign-in. A person who was lured to the page of another person's sign-in
+// therefore cannot complete it for them.
 func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect string, more ...string) (Begun, error) {
 	if k.shared == nil {
 		return Begun{}, errors.New("callers can sign in only to a daemon")
@@ -143,8 +146,8 @@ func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect s
 	case err != nil:
 		return Begun{}, t.unusable(err)
 	case !byCaller:
-		r := call.Refuse(Stage, call.PolicyDenied, "server %s uses the sign-in of the daemon's operator", t.Server)
-		r.Hint = "no sign-in is needed; if each caller should use a sign-in of their own, the operator can remove " +
+		r := call.Refuse(Stage, call.PolicyDenied, "server %s uses the operator's sign-in for all callers", t.Server)
+		r.Hint = "you need not sign in; if each caller should use their own sign-in, the operator can remove " +
 			"identity or grant from [upstream.\"HOST\"] in config.toml"
 		return Begun{}, r
 	}
@@ -182,8 +185,8 @@ func (t Target) forAllCallers() *Target {
 	return &t
 }
 
-// withClientOfAll returns a copy of a sign-in with the client that ambit registered for all callers. The client is
-// used again if its authorization server and its redirect address are still the same.
+// withClientOfAll returns a copy of a sign-in with the client that ambit registered for all callers. If there is no
+// such client, or if the sign-in is for another authorization server, it returns the sign-in unchanged.
 func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
 	shared, err := k.load(t.forAllCallers())
 	if err != nil || shared.Issuer == "" || old.Issuer != "" && old.Issuer != shared.Issuer {
@@ -194,8 +197,8 @@ func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
 	return &g, nil
 }
 
-// challenges returns the challenges in the server's answer to a request without a token. If there is no such answer,
-// the metadata is searched without them.
+// challenges sends a request without a token and returns the challenges in the server's answer. It returns nil unless
+// the server answers with status 401. The metadata is then searched without challenges.
 func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Challenge {
 	body := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, body)
@@ -216,8 +219,8 @@ func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Chal
 	return challenges
 }
 
-// Complete completes a sign-in with the answer of the page, which is the query of the address that the browser returned
-// to. The principal and the session must be those that began the sign-in. An answer can be used once.
+// Complete completes a sign-in with the page's answer, which is the query of the address to which the browser
+// returned. The principal and the session must be those that began the sign-in. An answer can be used only once.
 func (k *Keeper) Complete(ctx context.Context, principal, session string, answer url.Values) (Grant, error) {
 	if k.shared == nil {
 		return Grant{}, errors.New("callers can sign in only to a daemon")
@@ -237,7 +240,7 @@ func (k *Keeper) Complete(ctx context.Context, principal, session string, answer
 	if err := k.replace(ctx, t, g); err != nil {
 		return Grant{}, t.unusable(err)
 	}
-	// A completed sign-in no longer counts. If it cannot be deleted, it counts until its time is over.
+	// A completed sign-in does not count toward maxBegun. If the row cannot be deleted, it counts until it expires.
 	_ = k.shared.write(`DELETE FROM signins_begun WHERE id = $1`, stateID(w.Visit.State))
 	return g.public(t.Agent, t.Server, t.Principal, hostOf(t.Endpoint)), nil
 }
@@ -247,16 +250,16 @@ func (k *Keeper) ListFor(principal string) ([]Grant, error) {
 	return listed(k.storageOf(principal), principal)
 }
 
-// stateID returns the id of a waiting sign-in. The store contains only a hash of the state, so reading the store is not
-// enough to answer in place of the browser.
+// stateID returns the id of a waiting sign-in. The id is a hash of the state. A person who can read the store
+// therefore does not learn the state, which the answer must contain.
 func stateID(state string) string {
 	sum := sha256.Sum256([]byte(state))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// reservePlace reserves the place of a sign-in and returns its id. It returns an error if the principal has begun too many
-// sign-ins without completing them. Failed sign-ins keep their places until their time is over, because each of them may
-// have registered a client.
+// reservePlace reserves one of the principal's maxBegun places for a sign-in and returns the id of the place. It
+// returns an error if all places are taken. A failed sign-in keeps its place until it expires, because it may have
+// registered a client.
 func (k *Keeper) reservePlace(ctx context.Context, principal string) (place string, err error) {
 	var begun int64
 	full := false
@@ -276,7 +279,7 @@ func (k *Keeper) reservePlace(ctx context.Context, principal string) (place stri
 		return err
 	})
 	if err == nil && full {
-		r := call.Refuse(Stage, call.RateLimited, "%s has begun %d sign-ins without completing them",
+		r := call.Refuse(Stage, call.RateLimited, "%s has begun %d sign-ins without completing them, which is the limit",
 			diag.Quote(principal), begun).Again()
 		r.Hint = fmt.Sprintf("complete one of them, or try again in %v", visitTime)
 		return "", r
@@ -284,7 +287,7 @@ func (k *Keeper) reservePlace(ctx context.Context, principal string) (place stri
 	return place, err
 }
 
-// keepVisit stores a sign-in that waits for its answer, in the place that was reserved for it.
+// keepVisit stores a sign-in that waits for its answer, in its reserved place.
 func (k *Keeper) keepVisit(ctx context.Context, place string, w waiting, until time.Time) error {
 	plain, err := json.Marshal(w)
 	if err != nil {
@@ -296,14 +299,14 @@ func (k *Keeper) keepVisit(ctx context.Context, place string, w waiting, until t
 		n, err := tx.Exec(`UPDATE signins_begun SET id = $1, until = $2, sealed = $3 WHERE id = $4`,
 			id, until.UnixMicro(), sealed, place)
 		if err == nil && n != 1 {
-			err = errors.New("beginning the sign-in took too long")
+			err = errors.New("the sign-in expired before its page could be shown")
 		}
 		return err
 	})
 }
 
-// takeVisit returns the waiting sign-in with the given state, and empties its place. It leaves a sign-in of another
-// session as it is, so that a stranger cannot end it.
+// takeVisit returns the waiting sign-in with the given state, and empties its place. If the sign-in belongs to
+// another session, takeVisit leaves it unchanged, so that only its own session can end it.
 func (k *Keeper) takeVisit(ctx context.Context, principal, session, text string) (w waiting, err error) {
 	id, taken := stateID(text), false
 	err = k.shared.db.Write(ctx, func(tx state.Tx) error {

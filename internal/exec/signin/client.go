@@ -32,12 +32,12 @@ type Upstream struct {
 	// Grant is how to obtain tokens without a person: client_credentials, jwt_bearer or id_jag. If it is empty, a person
 	// signs in.
 	Grant string `toml:"grant"`
-	// AssertionFile contains the token that the grant jwt_bearer presents, or the ID token that the grant id_jag exchanges
-	// at IDPTokenURL as the client IDPClientID.
+	// AssertionFile contains a token. The grant jwt_bearer presents this token. The grant id_jag presents the ID
+	// token in the file at IDPTokenURL, as the client IDPClientID, in exchange for an assertion.
 	AssertionFile string `toml:"assertion_file"`
 	IDPTokenURL   string `toml:"idp_token_endpoint"`
 	IDPClientID   string `toml:"idp_client_id"`
-	// Identity says whose sign-in the calls of a daemon use: caller, which is the default, or owner.
+	// Identity determines whose sign-in the calls of a daemon use: caller, which is the default, or owner.
 	Identity string `toml:"identity"`
 	// Legacy accepts servers without metadata, which follow revision 2025-03-26.
 	Legacy bool `toml:"legacy_discovery"`
@@ -82,7 +82,7 @@ func (u *Upstream) badGrant() string {
 	case u.Grant != clientGrant && u.Grant != workloadGrant && u.Grant != enterpriseGrant:
 		return "grant must be " + diag.Words([]string{clientGrant, workloadGrant, enterpriseGrant}, "or")
 	case u.Issuer == "":
-		return "grant needs issuer, because only that authorization server may learn the credentials"
+		return "grant needs issuer, because the credentials are sent only to that authorization server"
 	case u.Grant == clientGrant && u.ClientID == "":
 		return clientGrant + " needs client_id"
 	case u.Grant != clientGrant && u.AssertionFile == "":
@@ -144,9 +144,9 @@ const (
 	methodBasic = "client_secret_basic"
 )
 
-// register returns the client for an authorization server. It uses the first of these that is available: the client in
-// the settings, a client that ambit registered earlier for the same address, a client id metadata document, and dynamic
-// registration.
+// register returns the client for an authorization server. It uses the first available of these: the client in the
+// settings, a client that ambit registered earlier for the same redirect address, a client id metadata document, and
+// dynamic registration.
 func (k *Keeper) register(
 	ctx context.Context, p *provider, u Upstream, before client, redirect string,
 ) (client, error) {
@@ -181,7 +181,7 @@ func (k *Keeper) register(
 	return c, nil
 }
 
-// applicationType returns how OpenID Connect calls a client with this redirect address.
+// applicationType returns the OpenID Connect application type of a client with this redirect address: web or native.
 func applicationType(redirect string) string {
 	if strings.HasPrefix(redirect, "https://") {
 		return "web"
@@ -189,7 +189,7 @@ func applicationType(redirect string) string {
 	return "native"
 }
 
-// codeOnly removes text that an authorization server wrote from an error, and keeps only the code of the error.
+// codeOnly replaces the text that an authorization server wrote in an error with the error's code.
 func codeOnly(err error) error {
 	if r, ok := asOAuthError(err); ok {
 		return r
@@ -197,8 +197,8 @@ func codeOnly(err error) error {
 	return withoutURL(err)
 }
 
-// wantedMethod returns the authentication method to register for. ambit runs on people's machines, where a client
-// secret cannot be kept secret, so wantedMethod prefers the method "none".
+// wantedMethod returns the authentication method to register for. It prefers the method "none", because ambit runs on
+// people's machines, where a client secret cannot be kept secret.
 func wantedMethod(supported []string) string {
 	if len(supported) == 0 || slices.Contains(supported, methodNone) {
 		return methodNone
@@ -206,8 +206,8 @@ func wantedMethod(supported []string) string {
 	return secretMethod("secret", supported)
 }
 
-// secretMethod returns how a client with this secret authenticates. Without a list, the default of the specification
-// applies.
+// secretMethod returns the method with which a client with this secret authenticates. If the server lists no
+// supported methods, it returns the default of the specification.
 func secretMethod(secret string, supported []string) string {
 	switch {
 	case secret == "":

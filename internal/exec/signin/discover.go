@@ -28,7 +28,7 @@ const (
 	answerTime = 30 * time.Second
 )
 
-// checked sends requests with the egress client, which checks addresses, and limits the size of the answers.
+// checked sends requests with the egress client, which checks addresses. It also limits the size of the answers.
 type checked struct{ client *egress.Client }
 
 func (c checked) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -101,8 +101,8 @@ func (k *Keeper) discover(
 	return &provider{meta.Resource, meta.ScopesSupported, announced.list, found}, k.check(found)
 }
 
-// errNoMetadata means that a server does not say where to sign in.
-var errNoMetadata = errors.New("the server does not publish where to sign in (RFC 9728)")
+// errNoMetadata means that a remote server does not publish the metadata that names its authorization server.
+var errNoMetadata = errors.New("the server publishes no metadata that names an authorization server (RFC 9728)")
 
 // chooseIssuer returns the authorization server to use.
 func chooseIssuer(offered []string, wanted string) (string, error) {
@@ -120,7 +120,8 @@ func chooseIssuer(offered []string, wanted string) (string, error) {
 // check returns an error if an authorization server cannot be used safely.
 func (k *Keeper) check(m *oauthex.AuthServerMeta) error {
 	if !slices.Contains(m.CodeChallengeMethodsSupported, "S256") {
-		return fmt.Errorf("the authorization server %s does not support PKCE with S256", diag.Quote(m.Issuer))
+		return fmt.Errorf("the authorization server %s does not support PKCE with S256, which ambit requires",
+			diag.Quote(m.Issuer))
 	}
 	if m.TokenEndpoint == "" {
 		return fmt.Errorf("the authorization server %s has no token endpoint", diag.Quote(m.Issuer))
@@ -185,9 +186,10 @@ func (k *Keeper) resourceMetadata(
 // wellKnown is the path of a resource's metadata on its origin. The path of the resource follows.
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// mayName reports whether the metadata at an address may name a resource that contains the endpoint. A parent path can
-// contain the servers of others, who would accept the same token. So the metadata may name a parent only if it is at a
-// well-known address, where only the owner of the origin can write. The server chooses all other addresses.
+// mayName reports whether the metadata at an address may name a resource that contains the endpoint. The resource can
+// be a parent path of the endpoint, and other owners' servers below this path would accept the same token. The
+// metadata may therefore name a parent path only if it is at a well-known address, where only the owner of the origin
+// can write. All other addresses are chosen by the server itself.
 func mayName(place, resource string, endpoint *url.URL) bool {
 	p, err := url.Parse(place)
 	r, errR := url.Parse(resource)
@@ -199,8 +201,9 @@ func mayName(place, resource string, endpoint *url.URL) bool {
 		slices.Contains([]string{wellKnown, wellKnown + path(r), wellKnown + path(endpoint)}, path(p))
 }
 
-// fetch reads the metadata of a protected resource. It returns nil if there is no JSON document. It exists because the
-// SDK's function accepts only one exact resource, but a server may use one resource for several paths.
+// fetch reads the metadata of a protected resource. It returns nil if the address has no JSON document. fetch
+// replaces the SDK's function, which accepts only one exact resource, because a server may use one resource for
+// several paths.
 func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedResourceMetadata, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -217,7 +220,7 @@ func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedR
 	case resp.StatusCode/100 == 4 || resp.StatusCode == http.StatusOK && kind != "application/json":
 		return nil, nil
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("its status is %d", resp.StatusCode)
+		return nil, fmt.Errorf("its HTTP status is %d", resp.StatusCode)
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -240,7 +243,7 @@ func withoutURL(err error) error {
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		if wrapped.Timeout() {
-			return fmt.Errorf("there was no complete answer within %v", answerTime)
+			return fmt.Errorf("the server did not send a complete answer within %v", answerTime)
 		}
 		return wrapped.Err
 	}

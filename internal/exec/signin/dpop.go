@@ -32,8 +32,8 @@ const (
 	maxNonce = 1 << 10
 )
 
-// newProofKey returns a key for the tokens of an authorization server, or nil if the server does not announce ES256
-// among the algorithms for proofs.
+// newProofKey returns a key for the tokens of an authorization server. It returns nil if the server does not list
+// ES256 among its algorithms for proofs.
 func newProofKey(proofs []string) (*jose.JSONWebKey, error) {
 	if !slices.Contains(proofs, string(jose.ES256)) {
 		return nil, nil
@@ -74,7 +74,7 @@ func prove(key *jose.JSONWebKey, method string, u *url.URL, token, nonce string)
 	return text, nil
 }
 
-// nonceOf returns the nonce in an answer, or "" if there is none or it is too long.
+// nonceOf returns the nonce in a response. It returns "" if the nonce is missing or too long.
 func nonceOf(resp *http.Response) string {
 	if nonce := resp.Header.Get("DPoP-Nonce"); len(nonce) <= maxNonce {
 		return nonce
@@ -82,8 +82,8 @@ func nonceOf(resp *http.Response) string {
 	return ""
 }
 
-// prover adds proofs to token requests. If the authorization server asks for its nonce, prover sends the request once
-// more.
+// prover adds proofs to token requests. If the authorization server asks for its nonce in the proof, prover sends the
+// request again with the nonce.
 type prover struct {
 	next http.RoundTripper
 	key  *jose.JSONWebKey
@@ -124,7 +124,8 @@ func (p prover) send(req *http.Request, body io.ReadCloser, nonce string) (*http
 	return p.next.RoundTrip(req)
 }
 
-// withClient returns a context whose requests x/oauth2 sends with the keeper's client. With a key, they contain proofs.
+// withClient returns a context that makes x/oauth2 send its requests with the keeper's client. If the key is not nil,
+// the requests contain proofs.
 func (k *Keeper) withClient(ctx context.Context, key *jose.JSONWebKey) context.Context {
 	c := *k.client
 	if key != nil {
@@ -141,7 +142,7 @@ func (s *Session) Prove(req *http.Request) error {
 	}
 	g, err := s.keeper.load(&s.target)
 	if err == nil && g.Key == nil {
-		err = errors.New("it was removed while the request was prepared")
+		err = errors.New("the sign-in was removed while the request was prepared")
 	}
 	if err != nil {
 		return s.target.unusable(err)
@@ -155,8 +156,8 @@ func (s *Session) Prove(req *http.Request) error {
 	return nil
 }
 
-// announcedProofs notes which algorithms for proofs the metadata of an authorization server announces. The SDK's type
-// for the metadata lacks them.
+// announcedProofs records which algorithms for proofs the metadata of an authorization server lists, because the
+// SDK's type for the metadata has no such field.
 type announcedProofs struct {
 	next http.RoundTripper
 	mu   sync.Mutex

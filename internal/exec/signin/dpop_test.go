@@ -259,7 +259,7 @@ func TestDPoPDowngrade(t *testing.T) {
 	later := time.Now().Add(2 * time.Hour)
 	k.now = func() time.Time { return later }
 	_, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint())
-	if err == nil || !strings.Contains(err.Error(), "not bound to the key") {
+	if err == nil || !strings.Contains(err.Error(), "not bound to the sign-in's key") {
 		t.Errorf("a renewed token without a key: %v", err)
 	}
 }

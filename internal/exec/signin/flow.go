@@ -54,8 +54,8 @@ type visit struct {
 	Proofs      []string `json:"proofs,omitempty"`
 }
 
-// authorize asks a person to sign in and returns the new sign-in. The old sign-in may be empty. Its client and scopes
-// are used again if the authorization server is still the same.
+// authorize asks a person to sign in and returns the new sign-in. If the old sign-in, which may be empty, is for the
+// same authorization server, authorize reuses its client and scopes.
 func (k *Keeper) authorize(
 	ctx context.Context, b Browser, t *Target, challenges []oauthex.Challenge, old *grant, more []string,
 ) (*grant, error) {
@@ -86,7 +86,7 @@ func (k *Keeper) begin(
 		return nil, "", fmt.Errorf("the authorization server %s has no sign-in page", diag.Quote(p.Issuer))
 	}
 	if old.Issuer != p.Issuer {
-		old = &grant{} // clients, scopes and tokens of another authorization server are useless for this one
+		old = &grant{} // another authorization server cannot use the clients, scopes and tokens of the old sign-in
 	}
 	redirect, err := b.Redirect(ctx, preferredPort(u, old.Client))
 	if err != nil {
@@ -98,7 +98,7 @@ func (k *Keeper) begin(
 	}
 	scopes := chooseScopes(p, u, parameter(challenges, "scope"), slices.Concat(old.Scopes, more))
 	if length := len(strings.Join(scopes, " ")); length > maxScopes {
-		return nil, "", fmt.Errorf("the server asks for scopes of %d bytes; the limit is %d", length, maxScopes)
+		return nil, "", fmt.Errorf("the server asks for scopes with %d bytes in total; the limit is %d", length, maxScopes)
 	}
 	v = &visit{
 		Target: *t, Client: c, Resource: p.resource, Issuer: p.Issuer, TokenURL: p.TokenEndpoint,
@@ -144,8 +144,9 @@ func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*gran
 	return g, g.accept(token)
 }
 
-// chooseScopes returns the scopes to request: the scopes in the settings, or else those in the challenge, or else those
-// in the server's metadata. Earlier scopes are kept, so that a further sign-in loses no rights.
+// chooseScopes returns the scopes to request. It uses the scopes in the settings, or else those in the challenge, or
+// else those in the server's metadata. It adds the scopes of earlier sign-ins, so that signing in again removes no
+// rights.
 func chooseScopes(p *provider, u Upstream, challenged string, earlier []string) []string {
 	scopes := strings.Fields(challenged)
 	switch {
@@ -169,16 +170,17 @@ func chooseScopes(p *provider, u Upstream, challenged string, earlier []string) 
 // readAnswer returns the code in the answer of an authorization page.
 func (v *visit) readAnswer(answer url.Values) (string, error) {
 	if !sameState(answer.Get("state"), v.State) {
-		return "", errors.New("the answer belongs to another sign-in: its state is wrong")
+		return "", errors.New("the state in the answer does not match this sign-in; begin the sign-in again")
 	}
-	// RFC 9207: a malicious server could otherwise send the person to another authorization server, and obtain a code of
-	// that server.
+	// Check the issuer (RFC 9207). Otherwise, a malicious server could send the person to another authorization
+	// server, and obtain a code of that server.
 	iss, sent := answer["iss"]
 	switch {
 	case sent && !slices.Equal(iss, []string{v.Issuer}):
-		return "", fmt.Errorf("the answer does not come from the authorization server %s", diag.Quote(v.Issuer))
+		return "", fmt.Errorf("the answer names another issuer than the authorization server %s", diag.Quote(v.Issuer))
 	case !sent && v.SendsIssuer:
-		return "", fmt.Errorf("the answer does not say that it comes from %s", diag.Quote(v.Issuer))
+		return "", fmt.Errorf("the answer does not name its issuer, but the authorization server %s always does",
+			diag.Quote(v.Issuer))
 	}
 	if code := answer.Get("error"); code != "" {
 		return "", &oauthError{code: code}
@@ -186,7 +188,7 @@ func (v *visit) readAnswer(answer url.Values) (string, error) {
 	if code := answer["code"]; len(code) == 1 && code[0] != "" {
 		return code[0], nil
 	}
-	return "", errors.New("the answer contains no code")
+	return "", errors.New("the answer contains no authorization code")
 }
 
 func sameState(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
@@ -198,10 +200,10 @@ func (g *grant) accept(t *oauth2.Token) error {
 	case bound && g.Key == nil || !bound && !strings.EqualFold(t.Type(), "bearer"):
 		return fmt.Errorf("the token has the unknown type %s", diag.Quote(t.Type()))
 	case !bound && g.Key != nil && g.Access != "":
-		return errors.New("the new token is not bound to the key of the sign-in, as the old one was")
+		return errors.New("the new token is not bound to the sign-in's key (DPoP), although the old token was")
 	case t.AccessToken == "" || len(t.AccessToken) > maxToken || !httpguts.ValidHeaderFieldValue(t.AccessToken) ||
 		strings.ContainsAny(t.AccessToken, " \t"):
-		return errors.New("the answer contains no usable token")
+		return errors.New("the authorization server's answer contains no usable token")
 	case len(t.RefreshToken) > maxToken:
 		return errors.New("the refresh token is too long")
 	}
@@ -215,11 +217,12 @@ func (g *grant) accept(t *oauth2.Token) error {
 	return nil
 }
 
-// oauthError is the code of an OAuth error response. The response's description is not shown, because a stranger wrote
-// it, and it may repeat secrets. The same is true of a code that is not a code: a model reads the errors.
+// oauthError is the code of an OAuth error response. Its message contains no other text of the response, because a
+// model reads the errors, and the text comes from a stranger and may repeat secrets. An invalid code is omitted for
+// the same reason.
 type oauthError struct {
 	code   string
-	status int // the status of an answer without a code
+	status int // the HTTP status of a response without a code
 }
 
 var isErrorCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`).MatchString

@@ -56,7 +56,7 @@ func TestHostileMetadata(t *testing.T) {
 		{"a revocation endpoint without TLS", "https", func(w *world) { w.metadata["revocation_endpoint"] = "http://login.example/r" }},
 		{"a private token endpoint", "non-public", func(w *world) { w.metadata["token_endpoint"] = "https://10.0.0.1/token" }},
 		{"a metadata service", "non-public", func(w *world) { w.metadata["registration_endpoint"] = "https://169.254.169.254/" }},
-		{"many scopes", "scopes of", func(w *world) { w.metadata["x"] = 1; w.needs = ""; w.claims["scope"] = "" }},
+		{"many scopes", "scopes with", func(w *world) { w.metadata["x"] = 1; w.needs = ""; w.claims["scope"] = "" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, k := newWorld(t), newKeeper(t)
@@ -81,12 +81,12 @@ func TestHostileAnswers(t *testing.T) {
 		name, message string
 		answer        map[string]string
 	}{
-		{"another issuer", "does not come from the authorization server", map[string]string{"iss": "https://bank.example"}},
-		{"a similar issuer", "does not come from the authorization server", map[string]string{"iss": "HTTP://127.0.0.1"}},
-		{"no issuer", "does not say", map[string]string{"iss": ""}},
+		{"another issuer", "names another issuer", map[string]string{"iss": "https://bank.example"}},
+		{"a similar issuer", "names another issuer", map[string]string{"iss": "HTTP://127.0.0.1"}},
+		{"no issuer", "does not name its issuer", map[string]string{"iss": ""}},
 		{"a refusal", "refused on the page", map[string]string{"error": "access_denied", "code": "", "error_description": "canary"}},
 		{"another error", "answered with an error", map[string]string{"error": "x\x1b[31m", "code": ""}},
-		{"no code", "no code", map[string]string{"code": ""}},
+		{"no code", "no authorization code", map[string]string{"code": ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, k := newWorld(t), newKeeper(t)

@@ -35,7 +35,8 @@ type Keeper struct {
 	given []string // the tokens that were used, oldest first
 }
 
-// New returns a keeper. The caller closes the client, through which all requests to authorization servers are sent.
+// New returns a keeper. The keeper sends all requests to authorization servers through the client c. The caller must
+// close this client.
 func New(h home.Home, v credential.Vault, c *egress.Client) *Keeper {
 	return &Keeper{
 		home: h, vault: v, egress: c, client: newClient(c), now: time.Now,
@@ -47,7 +48,7 @@ func New(h home.Home, v credential.Vault, c *egress.Client) *Keeper {
 // resource or principal.
 func (k *Keeper) load(t *Target) (*grant, error) {
 	if t.Agent == "" || t.Agent == credential.Own {
-		return &grant{}, nil // the vault stores nothing for such an agent
+		return &grant{}, nil // the vault stores nothing for an agent without such a name
 	}
 	s, found, err := k.storageOf(t.Principal).get(t)
 	if err != nil || !found {
@@ -63,7 +64,7 @@ func (k *Keeper) load(t *Target) (*grant, error) {
 	return g, nil
 }
 
-// save stores a sign-in. The claim comes from lock, or is "" if the lock is not held.
+// save stores a sign-in. The claim is the result of lock, or "" if the caller does not hold the lock.
 func (k *Keeper) save(t *Target, g *grant, claim string) error {
 	host, err := egress.Audience(t.Endpoint)
 	if err != nil {
@@ -85,10 +86,11 @@ func (k *Keeper) lock(ctx context.Context, t *Target) (claim string, unlock func
 	return k.storageOf(t.Principal).lock(ctx, t)
 }
 
-// renew exchanges the refresh token of a sign-in, unless another process or call has already replaced the given access
-// token. If the authorization server rejects the refresh token, the tokens are removed.
+// renew exchanges the refresh token of a sign-in for new tokens. It does nothing if another process or call has
+// already replaced the spent access token. If the authorization server rejects the refresh token, renew removes the
+// tokens.
 func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, error) {
-	// The exchange continues if the caller leaves, because the server may already have invalidated the old refresh token.
+	// Continue even if the caller disconnects, because the server may already have invalidated the old refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	claim, unlock, err := k.lock(ctx, t)
@@ -106,7 +108,7 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 	if err := k.secure(g.TokenURL); err != nil {
 		return nil, err
 	}
-	// Config.TokenSource cannot send the resource, which the specification requires.
+	// Do not use Config.TokenSource, because it cannot send the resource, which the specification requires.
 	token, err := g.Client.config(g.TokenURL).Exchange(k.withClient(ctx, g.Key), "",
 		oauth2.SetAuthURLParam("grant_type", "refresh_token"),
 		oauth2.SetAuthURLParam("refresh_token", g.Refresh),
@@ -117,7 +119,7 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 		g.Access, g.Refresh = "", ""
 		return g, k.save(t, g, claim)
 	case err != nil:
-		return nil, fmt.Errorf("the token cannot be renewed: %w", codeOnly(err))
+		return nil, fmt.Errorf("the authorization server did not renew the token: %w", codeOnly(err))
 	}
 	if err := g.accept(token); err != nil {
 		return nil, err
@@ -125,8 +127,8 @@ func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, er
 	return g, k.save(t, g, claim)
 }
 
-// current returns the sign-in for a target. It has no access token if the principal is not signed in. An expired token
-// is renewed.
+// current returns the sign-in for a target. If its access token has expired, current renews the token. If the
+// principal is not signed in, the result has no access token.
 func (k *Keeper) current(ctx context.Context, t *Target) (*grant, error) {
 	g, err := k.load(t)
 	if err == nil && g.Access != "" && !g.good(k.now()) {
@@ -164,7 +166,7 @@ func (k *Keeper) give(token string) {
 	k.given = append(k.given, token)
 }
 
-// Given returns the tokens that were sent to servers. The gateway removes these tokens from the results of tools.
+// Given returns the tokens that were sent to servers. The gateway redacts these tokens in the results of tools.
 func (k *Keeper) Given() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -174,7 +176,8 @@ func (k *Keeper) Given() []string {
 // List returns the sign-ins in the home, sorted by agent and server.
 func (k *Keeper) List() ([]Grant, error) { return listed(vaultStorage{k.vault, k.home}, "") }
 
-// listed returns the sign-ins in a storage. If the principal is not "", it returns only those of the principal.
+// listed returns the sign-ins in a storage. If the principal is not "", it returns only the sign-ins of the
+// principal.
 func listed(in storage, principal string) ([]Grant, error) {
 	entries, err := in.list(principal)
 	if err != nil {
@@ -186,7 +189,7 @@ func listed(in storage, principal string) ([]Grant, error) {
 		if err != nil {
 			return nil, err
 		}
-		if hosts := e.secret.Hosts(); g.Access != "" && len(hosts) == 1 { // otherwise, only the client remains
+		if hosts := e.secret.Hosts(); g.Access != "" && len(hosts) == 1 { // a sign-in without tokens only keeps its client
 			all = append(all, g.public(e.agent, e.server, e.principal, hosts[0]))
 		}
 	}
@@ -201,8 +204,8 @@ func (g *grant) public(agent, server, principal, host string) Grant {
 	}
 }
 
-// Status reports whether there is a sign-in for a target, or settings to obtain tokens without one. It sends no request.
-// If calls will be refused because the sign-in has ended, it returns their refusal.
+// Status reports whether a target has a sign-in, or settings to obtain tokens without a person. It sends no request.
+// If calls will be refused because the sign-in is no longer valid, Status also returns the refusal of these calls.
 func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
 	u, err := k.upstream(t.Endpoint)
 	if err == nil && u.Grant != "" {
@@ -224,7 +227,7 @@ func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
 }
 
 // SignOut removes a sign-in and revokes its tokens. The first result reports whether there was a sign-in. The error
-// is the reason why the tokens could not be revoked. They are no longer stored in any case.
+// is the reason why the tokens could not be revoked. Even after an error, the tokens are no longer stored.
 func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error) {
 	_, unlock, err := k.lock(ctx, t)
 	if err != nil {
@@ -245,7 +248,8 @@ func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error)
 	return g.Access != "" || g.Refresh != "", k.revoke(ctx, g)
 }
 
-// revoke asks the authorization server to revoke the tokens (RFC 7009), which x/oauth2 does not support.
+// revoke asks the authorization server to revoke the tokens (RFC 7009). Package x/oauth2 does not support this
+// request.
 func (k *Keeper) revoke(ctx context.Context, g *grant) error {
 	if g.RevokeURL == "" {
 		return errNoRevocation
@@ -284,4 +288,4 @@ func (k *Keeper) revoke(ctx context.Context, g *grant) error {
 	return nil
 }
 
-var errNoRevocation = errors.New("the authorization server cannot revoke tokens")
+var errNoRevocation = errors.New("the authorization server does not support revoking tokens")

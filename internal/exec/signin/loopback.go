@@ -18,8 +18,8 @@ const (
 	visitTime = 10 * time.Minute
 )
 
-// Loopback is a [Browser] that waits for the answer on a loopback port (RFC 8252). The listener accepts one request
-// with the right state and nothing else. It answers with fixed pages, and never redirects.
+// Loopback is a [Browser] that waits for the answer on a loopback port (RFC 8252). The listener accepts only one
+// request, which must contain the right state. It responds with fixed pages, and never redirects.
 type Loopback struct {
 	// Show shows the address of the page to the person.
 	Show func(ctx context.Context, page string) error
@@ -41,7 +41,7 @@ func (l *Loopback) Redirect(ctx context.Context, port int) (string, error) {
 	}
 	if err != nil {
 		l.listener = nil
-		return "", fmt.Errorf("cannot wait for the answer of the browser: %w", err)
+		return "", fmt.Errorf("cannot listen for the browser's answer: %w", err)
 	}
 	return "http://" + l.listener.Addr().String() + callback, nil
 }
@@ -56,7 +56,8 @@ func (l *Loopback) Close() {
 
 // Visit shows the page and waits for the answer.
 func (l *Loopback) Visit(ctx context.Context, page, state string) (url.Values, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, fmt.Errorf("there was no answer within %v", visitTime))
+	late := fmt.Errorf("the sign-in was not completed in the browser within %v", visitTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, late)
 	defer cancel()
 	answers, failed := make(chan url.Values, 1), make(chan error, 1)
 	listener := l.listener
@@ -112,7 +113,7 @@ func (l *Loopback) pasted(ctx context.Context) (url.Values, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Query().Get("state") == "" {
 		// The address contains the code, so do not quote it.
-		return nil, errors.New("that is not the address that the browser returned to; it begins with " +
+		return nil, errors.New("the pasted text is not the address to which the browser returned; that address begins with " +
 			"http://127.0.0.1 and contains a code and a state")
 	}
 	return u.Query(), nil
@@ -133,19 +134,19 @@ func (p *returnPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
 	switch {
-	case r.Host != p.host: // the Host header is another name that resolves to this machine
+	case r.Host != p.host: // the Host header is another name that resolves to this machine, as in a DNS rebinding attack
 		w.WriteHeader(http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	case r.URL.Path != callback:
 		w.WriteHeader(http.StatusNotFound)
 	case !sameState(query.Get("state"), p.state):
-		// Keep waiting, so that a page of a stranger cannot end the sign-in.
+		// Keep waiting, so that another web page cannot end the sign-in with a wrong answer.
 		w.WriteHeader(http.StatusBadRequest)
 	default:
 		select {
 		case p.answers <- query:
-			const page = "<!doctype html><title>ambit</title><p>ambit has the answer. You can close this page.</p>"
+			const page = "<!doctype html><title>ambit</title><p>ambit has received the answer. You can close this page.</p>"
 			_, _ = w.Write([]byte(page)) // the browser may have closed the connection
 		default:
 			w.WriteHeader(http.StatusGone)

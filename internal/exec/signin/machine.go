@@ -44,14 +44,15 @@ const (
 	assertionMethod = "private_key_jwt"
 )
 
-// obtain requests a token without a person, as the settings say.
+// obtain requests a token without a person. The settings determine the grant.
 func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Challenge, u Upstream) (*grant, error) {
 	p, err := k.discover(ctx, t.Endpoint, challenges, u)
 	if err != nil {
 		return nil, err
 	}
 	scopes := slices.DeleteFunc(chooseScopes(p, u, parameter(challenges, "scope"), nil), func(s string) bool {
-		return s == offline // there is nothing to renew, because the client can ask for another token
+		// The scope for refresh tokens is not needed, because the client can request another token.
+		return s == offline
 	})
 	c := client{Issuer: p.Issuer, ID: u.ClientID, Secret: u.secret}
 	c.Method = secretMethod(u.secret, p.TokenEndpointAuthMethodsSupported)
@@ -83,10 +84,10 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 	}
 	token, err := config.Token(k.withClient(ctx, key))
 	if err != nil {
-		return nil, fmt.Errorf("the authorization server %s gave no token: %w", diag.Quote(p.Issuer), codeOnly(err))
+		return nil, fmt.Errorf("the authorization server %s did not issue a token: %w", diag.Quote(p.Issuer), codeOnly(err))
 	}
-	c.Secret = ""           // the settings contain it
-	token.RefreshToken = "" // a new token is requested in the same way
+	c.Secret = ""           // the settings contain the secret
+	token.RefreshToken = "" // a new token is requested from the settings, without a refresh token
 	g := &grant{
 		Principal: t.Principal, Resource: p.resource, Issuer: p.Issuer, Client: c,
 		TokenURL: p.TokenEndpoint, RevokeURL: p.RevocationEndpoint, Scopes: scopes, Key: key,
@@ -95,7 +96,7 @@ func (k *Keeper) obtain(ctx context.Context, t *Target, challenges []oauthex.Cha
 }
 
 // assertion returns the assertion that a grant presents. For workloadGrant, this is the token in the file. For
-// enterpriseGrant, the identity provider issues the assertion in exchange for the ID token in the file.
+// enterpriseGrant, it is an assertion that the identity provider issues in exchange for the ID token in the file.
 func (k *Keeper) assertion(ctx context.Context, p *provider, u Upstream, scopes []string) (string, error) {
 	text, err := readAssertion(u.AssertionFile)
 	if err != nil || u.Grant == workloadGrant {

@@ -15,13 +15,13 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Session adds tokens to the requests to one server and handles its refusals.
+// Session adds tokens to the requests to one remote server, and handles the server's refusals.
 type Session struct {
 	keeper *Keeper
 	target Target
 	// browser lets a person sign in. If it is nil, requests that need a sign-in are refused.
 	browser Browser
-	scopes  []string // requested in addition to the server's
+	scopes  []string // requested in addition to the scopes that the server names
 	// id is the id of the only sign-in whose tokens the session uses. If it is "", the session uses any sign-in of the
 	// principal, and sends requests without a token if there is none.
 	id string
@@ -31,8 +31,9 @@ type Session struct {
 
 	nonce atomic.Value // the nonce that the server requires in proofs (DPoP)
 
-	// asBearer is the bound token that the server refused because it does not know the scheme DPoP. From then on, the
-	// session sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section 7.2).
+	// asBearer is a token that is bound to a key (DPoP), but that the server refused because it does not know the
+	// scheme DPoP. After this refusal, the session sends tokens with the scheme Bearer, which such a server accepts
+	// (RFC 9449, section 7.2).
 	asBearer atomic.Pointer[string]
 
 	// refused is the token of the last request that was refused for lack of a valid sign-in. It points to "" if the
@@ -40,14 +41,15 @@ type Session struct {
 	refused atomic.Pointer[string]
 }
 
-// maxSignIns is how often a session asks the person to sign in. A server could otherwise ask for ever more scopes.
+// maxSignIns is the maximum number of times that a session asks the person to sign in. Without this limit, a server
+// could ask for more and more scopes.
 const maxSignIns = 3
 
-// maxNonceTries is how often a request is sent again because the server asks for its nonce in the proof.
+// maxNonceTries is the maximum number of times that a request is sent again with a nonce that the server asked for.
 const maxNonceTries = 3
 
-// Session returns a session. A session with a browser lets a person sign in, and requests the given scopes in addition.
-// It reuses the client and the scopes of an earlier sign-in, but not its tokens.
+// Session returns a session. A session with a browser lets a person sign in, and requests the given additional
+// scopes. It reuses the client and the scopes of an earlier sign-in, but not its tokens.
 func (k *Keeper) Session(t Target, b Browser, scopes ...string) *Session {
 	return &Session{keeper: k, target: t, browser: b, scopes: scopes}
 }
@@ -60,7 +62,8 @@ func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
 	g, err := s.keeper.current(ctx, &s.target)
 	switch {
 	case err == nil && s.id != "" && (g.Access == "" || g.key() != s.id):
-		// The server may still know the session by its id, and answer without a token.
+		// Without a token, the server may recognize the session by its id and answer the request, so refuse the
+		// request here.
 		return "", s.target.ended()
 	case err != nil || g.Access == "":
 		return "", err
@@ -78,8 +81,8 @@ func credentials(req *http.Request) (scheme, token string) {
 	return scheme, token
 }
 
-// Refused handles an answer with status 401 or 403. It reports whether the request must be sent again. The try counts
-// how often the request was refused before.
+// Refused handles a response with status 401 or 403. It reports whether the request must be sent again. The parameter
+// try is the number of earlier refusals of the request.
 func (s *Session) Refused(
 	ctx context.Context, req *http.Request, resp *http.Response, try int,
 ) (again bool, err error) {
@@ -97,10 +100,10 @@ func (s *Session) Refused(
 			s.asBearer.Store(&sent)
 			return true, nil
 		}
-		try = max(0, try-1) // the first try may have lacked only the nonce
+		try = max(0, try-1) // the first refusal may have been only for the missing nonce
 	}
 	if token := s.asBearer.Load(); token != nil && *token == sent {
-		try = max(0, try-1) // the first try had the wrong scheme
+		try = max(0, try-1) // the first refusal was for the scheme
 	}
 	if resp.StatusCode == http.StatusForbidden {
 		if parameter(challenges, "error") != "insufficient_scope" {
@@ -139,8 +142,8 @@ func (s *Session) Refused(
 	return false, s.target.NotSignedIn()
 }
 
-// obtain requests a token without a person and stores it. Calls that find an expired token wait for each other, and a
-// token request that fails is not repeated.
+// obtain requests a token without a person and stores it. If several calls find an expired token, only one of them
+// requests a new one. A failed token request is not repeated.
 func (s *Session) obtain(
 	ctx context.Context, sent string, challenges []oauthex.Challenge, u Upstream, try int,
 ) (again bool, err error) {
@@ -174,8 +177,8 @@ func (s *Session) obtain(
 	return true, nil
 }
 
-// Missing reports whether the server refused the last request for lack of a valid sign-in, and no one has signed in
-// since.
+// Missing reports whether the server refused the last request for lack of a valid sign-in, and the sign-in has not
+// changed since.
 func (s *Session) Missing() bool {
 	sent := s.refused.Load()
 	if sent == nil || s.target.Principal == noPrincipal {
@@ -207,37 +210,38 @@ func (s *Session) stepUp(ctx context.Context, sent string, challenges []oauthex.
 		return slices.Contains(g.Scopes, scope)
 	})
 	if len(missing) == 0 {
-		return false, s.target.refuse("server %s still asks for scopes that the sign-in has already requested", s.target.Server)
+		return false, s.target.refuse("server %s still asks for scopes that this sign-in has already requested",
+			s.target.Server)
 	}
 	if s.browser == nil {
-		r := s.target.refuse("server %s needs the further scopes %s", s.target.Server, diag.Quote(strings.Join(missing, " ")))
-		r.Hint = "if the agent may have them, run: " +
+		r := s.target.refuse("server %s needs additional scopes: %s", s.target.Server, diag.Quote(strings.Join(missing, " ")))
+		r.Hint = "if the agent may have these scopes, run: " +
 			s.target.command("--scope "+diag.ShellWord(strings.Join(missing, ","))+" ")
 		return false, r
 	}
 	return s.signIn(ctx, sent, challenges)
 }
 
-// SignIn lets a person sign in, even if the server has refused no request yet. Some servers require a sign-in only for
-// some requests.
+// SignIn lets a person sign in, even if the server has not refused a request yet. Some servers require a sign-in only
+// for some requests.
 func (s *Session) SignIn(ctx context.Context) error {
 	_, err := s.signIn(ctx, "", nil)
 	return err
 }
 
-// Done reports whether a person has signed in during this session.
+// Done reports whether a person has signed in with this session.
 func (s *Session) Done() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.signIns > 0
 }
 
-// fresh reports whether the session is for a new sign-in that has not happened yet. Such a session sends no old token,
-// because the person asked to sign in again.
+// fresh reports whether the session still waits for its new sign-in. Such a session sends no old token, because the
+// person asked to sign in again.
 func (s *Session) fresh() bool { return s.browser != nil && !s.Done() }
 
-// signIn lets a person sign in and stores the tokens. If another request of this session has done so in the meantime,
-// it does nothing.
+// signIn lets a person sign in and stores the tokens. It does nothing if another request of this session has
+// completed a sign-in in the meantime.
 func (s *Session) signIn(ctx context.Context, sent string, challenges []oauthex.Challenge) (again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,12 +273,13 @@ func (k *Keeper) replace(ctx context.Context, t *Target, g *grant) error {
 		return err
 	}
 	defer unlock()
-	old, err := k.load(t) // another process may have renewed it
+	old, err := k.load(t) // another process may have renewed the old sign-in
 	if err == nil {
 		err = k.save(t, g, claim)
 	}
 	if err == nil {
-		_ = k.revoke(ctx, old) // the new sign-in works even if the old tokens stay valid until they expire
+		// The new sign-in works even if the old tokens stay valid until they expire, so ignore the error.
+		_ = k.revoke(ctx, old)
 	}
 	return err
 }

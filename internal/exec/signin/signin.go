@@ -5,13 +5,13 @@
 // A server answers a request without a valid token with status 401. [Session.Refused] then finds the server's
 // authorization server (RFC 9728, RFC 8414), obtains a client id from it, and sends a person to its page. The page
 // sends the browser back with a code, and ambit exchanges the code for tokens. Only a [Session] with a [Browser] does
-// this. Every other session refuses the call and names the command that signs in, because an agent must not be able to
-// open pages on a person's screen. A caller of a daemon signs in in two steps: [Keeper.Begin] returns the address of the
-// page, and [Keeper.Complete] takes the page's answer.
+// this, because an agent must not be able to open pages on a person's screen. Every other session refuses the call
+// and names the command that signs in. A caller of a daemon signs in in two steps: [Keeper.Begin] returns the address
+// of the page, and [Keeper.Complete] takes the page's answer.
 //
 // The package uses golang.org/x/oauth2 and the oauthex package of the MCP SDK. It does not use the SDK's
-// AuthorizationCodeHandler, which keeps tokens and clients only in memory, registers a new client each time, and falls
-// back to guessed addresses if the metadata is invalid.
+// AuthorizationCodeHandler, which keeps tokens and clients only in memory, registers a new client each time, and
+// falls back to guessed addresses if the metadata is invalid.
 //
 // # What is checked
 //
@@ -20,19 +20,19 @@
 //   - The metadata of a server must name the server itself as the resource, or a parent path of it on the same origin.
 //   - PKCE with S256 is always used. An authorization server that does not announce S256 is refused.
 //   - The answer must contain the state of the request, and the issuer where RFC 9207 requires one.
-//   - If the authorization server announces DPoP with ES256 (RFC 9449), tokens are bound to a key. A server that does not
-//     know DPoP gets them without a proof; renewing them still needs the key.
+//   - If the authorization server announces DPoP with ES256 (RFC 9449), tokens are bound to a key. A remote server that
+//     does not know DPoP gets these tokens without a proof, but renewing the tokens still requires the key.
 //   - If a server asks only for scopes that the sign-in has already requested, the person is not asked again.
 //
-// # Whom a token belongs to
+// # The owner of a token
 //
-// A sign-in is stored under the agent's name, the server and the principal, together with the agent's id, the server's
-// host, the resource and the issuer. It is used only if all of them match. An authorization server's client id and
-// refresh token are sent only to that authorization server.
+// A sign-in is stored under the agent's name, the server and the principal, together with the agent's id, the
+// server's host, the resource and the issuer. It is used only if all of them match. An authorization server's client
+// id and refresh token are sent only to that authorization server.
 //
-// The vault of a home keeps the sign-ins of its owner. The store of a daemon keeps those of the daemon's callers, so that
-// all replicas use the same ones. A caller's call never uses the owner's sign-in, unless the settings of the host say
-// so. Only the browser session or key that began a sign-in can complete it.
+// The vault of a home keeps the sign-ins of its owner. The store of a daemon keeps those of the daemon's callers, so
+// that all replicas use the same ones. A caller's call never uses the owner's sign-in, unless the settings of the
+// host say so. Only the browser session or key that began a sign-in can complete it.
 package signin
 
 import (
@@ -58,7 +58,7 @@ type Target struct {
 	Agent, ID string
 	// Manifest is the name or path by which a person refers to the agent. It appears in hints.
 	Manifest string
-	// Server is the alias of the server, and Endpoint is its URL.
+	// Server is the alias of the remote server, and Endpoint is its URL.
 	Server, Endpoint string
 	Principal        string
 	// Daemon is the address of the daemon at which the principal signs in. It is empty for the owner of the home.
@@ -109,14 +109,15 @@ type Grant struct {
 	Resource string   `json:"resource"`
 	Issuer   string   `json:"issuer"`
 	Scopes   []string `json:"scopes"`
-	// Expires is the time when the access token expires. It is zero if the authorization server did not say.
+	// Expires is the time when the access token expires. It is zero if the authorization server did not report a
+	// time.
 	Expires   time.Time `json:"expires_at,omitzero"`
 	Renewable bool      `json:"renewable"`
 }
 
 // grant is a sign-in as it is stored.
 type grant struct {
-	// ID is different for each sign-in of a person. It stays the same when the tokens are renewed.
+	// ID is different for each new sign-in. It stays the same when the tokens are renewed.
 	ID        string   `json:"id,omitempty"`
 	Principal string   `json:"principal"`
 	Resource  string   `json:"resource"`
@@ -125,11 +126,11 @@ type grant struct {
 	TokenURL  string   `json:"token_endpoint"`
 	RevokeURL string   `json:"revocation_endpoint,omitempty"`
 	Scopes    []string `json:"scopes,omitempty"`
-	// Access and Refresh are the tokens. A sign-in whose tokens were rejected has none, but keeps its client.
+	// Access and Refresh are the tokens. A sign-in whose tokens were rejected has no tokens, but keeps its client.
 	Access  string    `json:"access_token,omitempty"`
 	Refresh string    `json:"refresh_token,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
-	// Key is the private key that the tokens are bound to (DPoP). It is nil for tokens that anyone could use.
+	// Key is the private key to which the tokens are bound (DPoP). It is nil for tokens that are not bound to a key.
 	Key *jose.JSONWebKey `json:"dpop_key,omitempty"`
 }
 
@@ -141,7 +142,7 @@ func (g *grant) good(now time.Time) bool {
 	return g.Access != "" && (g.Expires.IsZero() || now.Add(margin).Before(g.Expires))
 }
 
-// fits reports whether the tokens may be sent to the target. The vault has already compared the agent's name.
+// fits reports whether the tokens may be sent to the target. The vault has already compared the name of the agent.
 func (g *grant) fits(t *Target, s credential.Secret) bool {
 	host := hostOf(t.Endpoint)
 	return host != "" && s.ID() == t.ID && slices.Equal(s.Hosts(), []string{host}) &&

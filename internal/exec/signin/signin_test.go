@@ -225,7 +225,7 @@ func TestStepUp(t *testing.T) {
 	w.signIn(k)
 	w.set(func(w *world) { w.needs = "write" })
 	_, err := request(t.Context(), k.Session(w.target(), nil), w.endpoint())
-	wantRefusal(t, err, `needs the further scopes "write"`, "ambit login --scope write notes remote")
+	wantRefusal(t, err, `needs additional scopes: "write"`, "ambit login --scope write notes remote")
 	if status, err := request(t.Context(), k.Session(w.target(), person(), "write"), w.endpoint()); err != nil || status != 200 {
 		t.Fatalf("signing in with a further scope returned status %d, %v", status, err)
 	}

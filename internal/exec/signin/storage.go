@@ -25,12 +25,13 @@ type storage interface {
 	remove(t *Target) error
 	// list returns the sign-ins of a principal, or of all principals if the parameter is "".
 	list(principal string) ([]entry, error)
-	// lock waits until no other process changes the sign-in, and then keeps other processes from doing so. A refresh token
-	// can often be used only once, so two processes must not use the same one. The claim is for set.
+	// lock waits until no other process changes the sign-in, and then prevents other processes from changing it. Two
+	// processes must not use the same refresh token, because it can often be used only once. The claim is the
+	// argument of set.
 	lock(ctx context.Context, t *Target) (claim string, unlock func(), err error)
 }
 
-// entry is a sign-in with the names that it is stored under.
+// entry is a sign-in together with the names under which it is stored.
 type entry struct {
 	agent, server, principal string
 	secret                   credential.Secret
@@ -47,7 +48,7 @@ func (k *Keeper) storageOf(principal string) storage {
 // errBusy means that the lock of a sign-in was not released in time.
 var errBusy = errors.New("another process is still renewing a sign-in, or was suspended while doing so")
 
-// errOvertaken means that this process took so long to change a sign-in that another process took over.
+// errOvertaken means that changing a sign-in took so long that another process took over the lock.
 var errOvertaken = errors.New("another process has changed the sign-in in the meantime")
 
 // vaultStorage keeps sign-ins in a vault.
@@ -59,7 +60,8 @@ type vaultStorage struct {
 func (v vaultStorage) get(t *Target) (credential.Secret, bool, error) { return v.Get(t.Agent, t.ref()) }
 
 func (v vaultStorage) set(t *Target, s credential.Secret, _ string) error {
-	return v.Set(t.Agent, t.ref(), s) // the operating system releases the lock only if the process ends
+	// The claim is not needed: no other process can take over the vault's lock while this process runs.
+	return v.Set(t.Agent, t.ref(), s)
 }
 
 func (v vaultStorage) remove(t *Target) error {
@@ -82,7 +84,7 @@ func (v vaultStorage) list(of string) (all []entry, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if found { // another process may have removed it
+		if found { // another process may have removed the secret
 			all = append(all, entry{e.Agent, server, principal, s})
 		}
 	}
@@ -100,8 +102,8 @@ func (v vaultStorage) lock(ctx context.Context, _ *Target) (claim string, unlock
 	return "", unlock, err
 }
 
-// sharedStorage keeps sign-ins in a store. Each row is encrypted together with the names that it is stored under, so a
-// row that is copied to another agent, server or principal cannot be decrypted.
+// sharedStorage keeps sign-ins in a store. Each row is encrypted together with the names under which it is stored. A
+// row that is copied to another agent, server or principal therefore cannot be decrypted.
 type sharedStorage struct {
 	db   state.DB
 	keys *identity.Keys
@@ -111,13 +113,14 @@ type sharedStorage struct {
 const (
 	// storeTime is the time limit for one access to the store.
 	storeTime = 10 * time.Second
-	// claimTime is how long the others wait for a process that changes a sign-in. It is longer than a token request.
+	// claimTime is how long a claim is valid. Other processes wait that long for a process that changes a sign-in. It
+	// is longer than a token request.
 	claimTime = 2 * answerTime
-	// claimPatience is how much longer they wait while this process is alive.
+	// claimPatience is how much longer the other processes wait while the claim's process is alive.
 	claimPatience = 10 * time.Minute
 )
 
-// purpose returns the purpose of an encrypted row.
+// purpose returns the text that binds an encrypted row to its kind and names.
 func purpose(kind string, names ...string) string {
 	text, _ := json.Marshal(names) // strings can always be encoded
 	return "signin/" + kind + "/" + string(text)
@@ -134,7 +137,7 @@ func (s *sharedStorage) open(agent, server, principal string, sealed []byte) (cr
 	var c sealedSecret
 	plain, err := s.keys.OpenKept(purpose("token", agent, server, principal), sealed)
 	if err != nil || json.Unmarshal(plain, &c) != nil {
-		return credential.Secret{}, errors.New("the stored sign-in is damaged or belongs to someone else")
+		return credential.Secret{}, errors.New("the stored sign-in is damaged or was copied from another owner")
 	}
 	secret, err := credential.New(credential.JSON, c.Value, c.Hosts)
 	return secret.Of(c.ID), err
@@ -199,7 +202,7 @@ func (s *sharedStorage) list(of string) (all []entry, err error) {
 	return all, err
 }
 
-// read runs one query. It calls reset first, because the transaction may run more than once.
+// read runs one query. It calls reset first, because the database may run the transaction more than once.
 func (s *sharedStorage) read(query string, args []any, reset func(), visit func(state.Row) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
@@ -254,13 +257,15 @@ func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlo
 		case err != nil:
 			return "", nil, err
 		case claimed:
-			return claim, func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil // it expires anyway
+			// A claim that cannot be deleted expires.
+			return claim, func() { _ = s.write(`DELETE FROM signin_claims WHERE claim = $1`, claim) }, nil
 		}
 	}
 }
 
-// isStale reports whether a claim is over. Its time ended the given duration ago. The clocks of two machines can differ
-// by minutes, so a claim whose process is alive is not over when its time ends.
+// isStale reports whether another process may take over a claim. The claim expired the given duration ago. The clocks
+// of two machines can differ by minutes, so while the claim's process is alive, the claim becomes stale only after a
+// further claimPatience.
 func (s *sharedStorage) isStale(ctx context.Context, claim string, since time.Duration) (bool, error) {
 	if since < 0 || since > claimPatience {
 		return since > 0, nil
