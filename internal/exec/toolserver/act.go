@@ -58,10 +58,10 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result 
 		if !errors.Is(err, mcpwire.ErrNotSent) || !errors.Is(err, mcpwire.ErrClosed) {
 			break
 		}
-		// The server exited before it received the call, so the call can be sent again.
+		// The server exited before it received the call, so send the call again.
 	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
-		// If the server answers with an error, that error becomes the result of the tool call.
+		// The server answered with an error, which becomes the result of the tool call.
 		rpc = s.redactError(rpc)
 		return call.Result{Raw: failed(rpc), IsError: true, Failure: rpc.Raw, Duration: time.Since(start)}, nil
 	}
@@ -114,8 +114,9 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	}
 }
 
-// current returns the shared connection, or nil and the reason why there is no connection. The third result is a
-// channel. While the channel is open, a verification is pending, and the first two results are not final.
+// current returns the shared connection. If there is none, it returns nil and the reason. The third result is a
+// channel that is open while a verification is pending. Until the channel is closed, the first two results are not
+// final.
 func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +172,7 @@ func (s *server) redactError(e *mcpwire.RPCError) *mcpwire.RPCError {
 		return masked
 	}
 	return mcpwire.ReadError(fmt.Appendf(nil,
-		`{"code":%d,"message":"the server's error is withheld, because credentials could not be removed from it"}`, e.Code))
+		`{"code":%d,"message":"the server's error is withheld, because its credentials could not be redacted"}`, e.Code))
 }
 
 func failed(e *mcpwire.RPCError) jsontext.Value {
@@ -218,8 +219,8 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 		f.Method, s.alias, s.secrets.mask(err.Error())).Again()
 }
 
-// SetLevel sets the log level of each server that has a separate connection for the client. It sends all requests
-// in parallel, because a slow server must not delay the others.
+// SetLevel sets the log level of each server that has a separate connection for the client. It sends the requests to
+// all servers in parallel, because a slow server must not delay the others.
 func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 	params, err := json.Marshal(map[string]string{"level": level})
 	if err != nil {
@@ -231,7 +232,7 @@ func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 		}
 		conn, _, err := s.connFor(ctx, c, true)
 		if err == nil && conn != nil && !conn.Server().Modern {
-			// Clients do not depend on the level, so errors are ignored.
+			// Ignore errors, because clients do not depend on the level.
 			_, _ = conn.Call(ctx, "logging/setLevel", params)
 		}
 	})

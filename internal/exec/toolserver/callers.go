@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,20 +18,20 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// Callers provides the sign-ins of the callers of a daemon. If each caller signs in to a remote server, each caller has
-// a server of their own here, with its own connection, session and proof. It uses the caller's sign-in and no other, and
-// is lazy. Callers without a sign-in share the connection of [Options.SignIn], whose requests contain no token.
+// Callers provides the sign-ins of the callers of a daemon. If each caller signs in to a remote server, each caller
+// gets a lazy server of their own, with its own connection, session and proof. It uses only the caller's sign-in.
+// Callers without a sign-in share the connection of [Options.SignIn], whose requests contain no token.
 type Callers interface {
 	// ByCaller reports whether each caller signs in to a remote server.
 	ByCaller(s *agent.Server) (bool, error)
-	// Of returns the sign-in of a principal. The id changes when the principal signs in again. It is "" if the principal
-	// is not signed in.
+	// Of returns the sign-in of a principal and its id. The id changes when the principal signs in again. If the
+	// principal is not signed in, the id is "".
 	Of(s *agent.Server, principal string) (in SignIn, id string, err error)
 	// Missing returns the refusal for a principal who is not signed in.
 	Missing(s *agent.Server, principal string) *call.Refusal
 }
 
-// maxCallers is the maximum number of callers who have a server of their own.
+// maxCallers is the maximum number of callers who can have their own server at the same time.
 const maxCallers = 1000
 
 // perCaller contains the servers of the callers who have signed in to a remote server.
@@ -43,7 +42,7 @@ type perCaller struct {
 
 	mu     sync.Mutex
 	all    map[string]*ownServer      // by principal
-	pinned map[string]pack.LockedTool // the first verified definition of each tool
+	pinned map[string]pack.LockedTool // the first verified definition of each tool; the same for all callers
 	closed bool
 	ending sync.WaitGroup
 }
@@ -55,7 +54,7 @@ type ownServer struct {
 	used time.Time
 }
 
-// byCaller reports whether each caller signs in to this server. The settings are read once.
+// byCaller reports whether each caller signs in to this server. It reads the settings only once.
 func (s *server) byCaller() (bool, error) {
 	if s.options.Callers == nil || s.base != nil {
 		return s.base != nil, nil
@@ -69,18 +68,19 @@ func (s *server) byCaller() (bool, error) {
 	return s.callers.on, s.callers.err
 }
 
-// known returns the server as far as it is known.
+// known returns the server with the data that is known so far. Resolving the server can add data later.
 func (s *server) known() *agent.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &s.spec.Server
 }
 
-// of returns the server for the requests of a principal.
+// of returns the server that handles the requests of a principal.
 func (s *server) of(principal string) (*server, error) {
 	on, err := s.byCaller()
 	if err != nil {
-		return nil, call.Refuse(stage, call.ServerUnavailable, "the settings for server %s cannot be read: %v", s.alias, err)
+		return nil, call.Refuse(stage, call.ServerUnavailable, "the sign-in settings for server %s cannot be read: %v",
+			s.alias, err)
 	}
 	if !on {
 		return s, nil
@@ -108,7 +108,7 @@ func (c *perCaller) use(shared *server, principal string, in SignIn, id string) 
 		return nil, call.Refuse(stage, call.ServerUnavailable, "the agent is stopping").Again()
 	case own == nil && len(c.all) >= maxCallers && !c.evict():
 		return nil, call.Refuse(stage, call.ServerUnavailable,
-			"the limit of %d callers who use server %s at the same time is reached", maxCallers, shared.alias).Again()
+			"%d callers already use server %s, which is the limit; try again later", maxCallers, shared.alias).Again()
 	case own == nil:
 		own = &ownServer{server: shared.ownedBy(in), id: id}
 		if c.all == nil {
@@ -128,8 +128,8 @@ func (c *perCaller) drop(principal string) {
 	c.ending.Go(own.close)
 }
 
-// evict drops the idle server that was not used for the longest time. It returns false if no server is idle. The caller
-// holds the mutex.
+// evict drops the idle server that has not been used for the longest time. It returns false if no server is idle. The
+// caller holds the mutex.
 func (c *perCaller) evict() bool {
 	var idle []string
 	for principal, own := range c.all {
@@ -165,16 +165,17 @@ func (c *perCaller) close() {
 	c.ending.Wait()
 }
 
-// pins returns the definitions that the tools of every caller must have, unless there is a lock file.
+// pins returns the tool definitions that the servers of all callers must send. They are used only without a lock
+// file.
 func (c *perCaller) pins() map[string]pack.LockedTool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.pinned)
 }
 
-// pin adds the definitions of tools that were never verified before. It adds nothing and returns the name of a tool if
-// another caller's session has pinned another definition in the meantime. The first result is true if nothing was pinned
-// before.
+// pin adds the definitions of tools that were not pinned before. If another caller's session has pinned a different
+// definition of a tool, pin adds nothing and returns the tool's name as the conflict. The first result is true if no
+// definition was pinned before.
 func (c *perCaller) pin(tools map[string]pack.LockedTool) (first bool, conflict string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +191,7 @@ func (c *perCaller) pin(tools map[string]pack.LockedTool) (first bool, conflict 
 	return first, ""
 }
 
-// ownedBy returns a server that uses the sign-in of one caller.
+// ownedBy returns a copy of the shared server that uses the sign-in of one caller.
 func (s *server) ownedBy(in SignIn) *server {
 	s.mu.Lock()
 	spec := *s.spec
@@ -200,7 +201,7 @@ func (s *server) ownedBy(in SignIn) *server {
 	o.SignIn, o.Authorize, o.Callers = func(*agent.Server) SignIn { return in }, nil, nil
 	o.OnProven = func(string, map[string][]byte) {}
 	o.OnNotify = func(alias, method string, params jsontext.Value) {
-		if strings.HasSuffix(method, "/list_changed") { // all clients see it, and the others contain data of the caller
+		if strings.HasSuffix(method, "/list_changed") { // these contain no data of the caller, so all clients can see them
 			s.options.OnNotify(alias, method, params)
 		}
 	}
@@ -216,7 +217,8 @@ func (s *server) isAsleep() bool {
 	return s.demand.asleep && s.demand.busy == 0
 }
 
-// missing replaces the refusal of a request without a token by one that says how this principal signs in.
+// missing handles the refusal of a request without a token. It replaces the refusal with one whose hint shows how
+// this principal signs in.
 func (s *server) missing(principal string, err error) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if on, _ := s.byCaller(); !on || s.base != nil || !ok || r.Code != call.CredentialMissing {
@@ -227,7 +229,7 @@ func (s *server) missing(principal string, err error) error {
 	return own
 }
 
-// lacks returns a refusal if the server of a caller does not offer a tool to this caller.
+// lacks returns a refusal if this is the server of one caller, and the server does not offer the tool to this caller.
 func (s *server) lacks(tool string) error {
 	if s.base == nil || s.definition(tool) != nil {
 		return nil
@@ -236,19 +238,20 @@ func (s *server) lacks(tool string) error {
 		"server %s does not offer %s to this caller; ask the server's operator for access", s.alias, tool))
 }
 
-// compareOwn finishes the comparison for the server of one caller. The caller may lack tools of others, which are then
-// hidden from this caller. Tools that are not declared cannot be called.
+// compareOwn finishes the comparison for the server of one caller. A server may offer a caller fewer tools than are
+// declared. The missing tools are hidden from this caller. Additional tools cannot be called.
 func (s *server) compareOwn(p *Proof) {
 	for _, name := range p.Unexpected {
 		delete(p.Tools, name)
 	}
 	if len(p.Unexpected) > 0 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the server offers %s to a caller, which is not declared", quoteAll(p.Unexpected)))
+		p.Warnings = append(p.Warnings, "the server offers undeclared tools to a caller: "+quoteAll(p.Unexpected))
 	}
 	p.Missing, p.Unexpected, p.Renamed = nil, nil, nil
 }
 
-// waitsForCallers reports whether the shared server only lacks a sign-in, which each caller has.
+// waitsForCallers reports whether the shared server failed only because it has no sign-in. Each caller has their own
+// sign-in.
 func (s *server) waitsForCallers(p *Proof) bool {
 	if p.Refusal == nil || p.Refusal.Code != call.CredentialMissing {
 		return false
@@ -257,8 +260,8 @@ func (s *server) waitsForCallers(p *Proof) bool {
 	return on && err == nil && s.base == nil
 }
 
-// offered returns the definition of a tool that some callers have. Without a lock file, it is known after the first of
-// them was verified.
+// offered returns the definition of a tool that the server offers to some callers. Without a lock file, the
+// definition is known only after the server of one of these callers was verified.
 func (s *server) offered(tool string) []byte {
 	if on, err := s.byCaller(); !on || err != nil || s.base != nil {
 		return nil
@@ -271,8 +274,8 @@ func (s *server) offered(tool string) []byte {
 	return s.callers.pinned[tool].Definition
 }
 
-// hides reports whether a tool is hidden from a principal, because it is not offered to this principal. Before the
-// principal's first use, the tools in the lock file are not hidden.
+// hides reports whether a tool is hidden from a principal because the server does not offer it to this principal.
+// Before the principal's first use of the server, the tools in the lock file are not hidden.
 func (s *server) hides(principal, tool string) bool {
 	if on, err := s.byCaller(); !on || err != nil {
 		return err != nil
@@ -295,7 +298,7 @@ func (s *server) hides(principal, tool string) bool {
 	return !shared && s.lockEntry() == nil
 }
 
-// Hides reports whether a tool is hidden from a principal, because its server does not offer it to this principal.
+// Hides reports whether a tool is hidden from a principal because its server does not offer it to this principal.
 func (m *Manager) Hides(principal string, t *agent.Tool) bool {
 	on, ok := t.Binding.(agent.OnServer)
 	return ok && m.servers[on.Alias] != nil && m.servers[on.Alias].hides(principal, t.Name)
@@ -307,7 +310,7 @@ func (m *Manager) WakeFor(ctx context.Context, principal string) {
 	defer cancel()
 	m.each(func(s *server) {
 		if own, err := s.of(principal); err == nil && own != s {
-			_, _ = own.ready(ctx) // the tools of a server that does not start are hidden, or calls to them are refused
+			_, _ = own.ready(ctx) // if a server does not start, its tools are hidden, or calls to them are refused
 		}
 	})
 }
@@ -326,10 +329,12 @@ func (s *server) capabilities() (found jsontext.Value) {
 	return found
 }
 
-// errNoWatch is the refusal of subscriptions by callers with a server of their own: updates are sent to all clients.
+// errNoWatch returns the refusal of a subscription if each caller has their own server. Such subscriptions are
+// refused, because updates of a resource are sent to all clients.
 func (s *server) errNoWatch() *call.Refusal {
 	return call.Refuse(stage, call.PolicyDenied,
-		"resources of server %s cannot be watched, because each caller signs in to this server", s.alias)
+		"resources of server %s cannot be watched, because updates would reach all callers, "+
+			"and each caller has their own sign-in", s.alias)
 }
 
 // baseline returns the definitions that the tools of a server must have.
@@ -347,11 +352,13 @@ func (s *server) remember(now map[string]pack.LockedTool, p *Proof) {
 		return
 	}
 	offered := maps.Clone(now)
-	maps.DeleteFunc(offered, func(name string, _ pack.LockedTool) bool { return p.Tools[name] == nil }) // not declared
+	// Drop undeclared tools.
+	maps.DeleteFunc(offered, func(name string, _ pack.LockedTool) bool { return p.Tools[name] == nil })
 	first, conflict := cmp.Or(s.base, s).callers.pin(offered)
 	switch {
 	case conflict != "":
-		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s sends its callers different definitions of %s",
+		p.Refusal = call.Refuse(stage, call.ServerDrifted,
+			"server %s sends different definitions of the tool %s to different callers",
 			s.alias, diag.Quote(conflict))
 	case first && s.base != nil && s.spec.Learn:
 		s.base.options.OnProven(s.alias, p.Tools)

@@ -30,21 +30,22 @@ type Confinement struct {
 	Access func(s *agent.Server) agent.Access
 	// Files returns the private folder of a server. It is the server's home and is kept between starts.
 	Files func(alias string) string
-	// ReadOnly lists files and folders that stay read-only even if a declared folder that contains them is writable. They
-	// need not exist.
+	// ReadOnly lists files and folders that a server can never change, even if the server can write to a folder that
+	// contains them. They need not exist.
 	ReadOnly []string
 	// Switches are the development switches for network access.
 	Switches egress.Switches
-	// OnDenial is called each time a server was refused something. It may be nil.
+	// OnDenial is called each time that the sandbox refuses something to a server. It may be nil.
 	OnDenial func(Denial)
-	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
-	// are paths inside the sandbox. For a path, found reports whether it exists; for a host, whether the server is
-	// connected. The function found is valid only until OnUse returns. OnUse may be nil; servers then run faster.
+	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All
+	// paths are paths inside the sandbox. For a path, found reports whether the path exists. For a host, found
+	// reports whether the connection is allowed. The function found is valid only until OnUse returns. If OnUse is
+	// nil, servers run faster.
 	OnUse func(alias string, use agent.Right, found func() bool)
 }
 
-// containerPrograms start programs outside the sandbox, through the socket of a container engine, or need rights that
-// a sandbox does not give.
+// containerPrograms are programs that start other programs outside the sandbox, through the socket of a container
+// engine, or that need rights that a sandbox does not give.
 var containerPrograms = []string{
 	"docker", "docker-compose", "podman", "nerdctl", "finch", "ctr", "runc", "crun", "apptainer", "singularity",
 }
@@ -53,7 +54,7 @@ var containerPrograms = []string{
 // the error is a refusal.
 func (s *server) startConfined(l *plan, env []string, log func(string)) (*process, error) {
 	if name := filepath.Base(l.argv[0]); slices.Contains(containerPrograms, name) {
-		return nil, s.unconfinable(name+" starts containers, which a sandbox cannot contain", "")
+		return nil, s.unconfinable(name+" starts containers, which run outside the sandbox", "")
 	}
 	spec, err := s.confinedSpec(l, env, log)
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 		return spec, err
 	}
 	if slices.ContainsFunc(spec.Mounts, func(m sandbox.Mount) bool {
-		// A private folder does not contain the folders of this machine.
+		// A private folder does not contain the files of the machine's folder at the same path.
 		return !m.Hide && (m.To == own.work || sandbox.Inside(own.work, m.To) && !m.Give)
 	}) {
 		spec.Dir = own.work
@@ -131,7 +132,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 			continue
 		}
 		if slices.ContainsFunc(s.spec.Env, func(set agent.Setting) bool { return set.Name == name && len(set.Refs) == 0 }) {
-			value = own.expand(value) // never a secret
+			value = own.expand(value) // the value contains no secret
 		}
 		spec.Env = append(spec.Env, name+"="+value)
 	}
@@ -143,7 +144,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 	return spec, nil
 }
 
-// Replaceable reports whether a server with this access could replace a program.
+// Replaceable reports whether a server with this access could replace the file of a program.
 func Replaceable(program string, access agent.Access) bool {
 	return slices.ContainsFunc(access.Of(agent.CanWrite), func(r agent.Right) bool {
 		folder := realPath(r.What)
@@ -151,15 +152,16 @@ func Replaceable(program string, access agent.Access) bool {
 	})
 }
 
-// network returns the network of a server. A server that may not connect to any host has a network too, because the
+// network returns the network of a server. A server without access to any host also gets a network, because the
 // network reports the names of refused hosts.
 func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 	switches := s.options.Confine.Switches
-	switches.LoopbackHTTP = false // the switch is for actions; a server needs a right to a port of this machine
+	switches.LoopbackHTTP = false // this switch is for HTTP actions; a server needs a right for each port of this machine
 	dialer := egress.NewDialer(switches)
 	network := egress.NewNetwork(dialer, policyFor(hosts), func(d egress.Decision) {
 		to, private := net.JoinHostPort(d.Host, d.Port), d.Remedy == egress.AddPrivate
-		// The owner of a name decides its addresses. So ambit does not suggest private addresses for a name.
+		// The owner of a domain name decides its addresses, so ambit does not suggest a right to private addresses
+		// for a name.
 		allowable := d.Remedy != egress.NoRemedy && (!private || agent.LocalHost(to))
 		if c := s.options.Confine; c.OnUse != nil && (d.Refusal == nil || allowable) {
 			use := agent.Right{Kind: agent.CanConnect, What: to, Private: private}
@@ -171,7 +173,7 @@ func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 		case !d.Unreachable:
 			reason := ""
 			if private && !allowable {
-				reason = "its address is private, which only ambit allow --private permits"
+				reason = "its address is private; private addresses need: ambit allow --private"
 			}
 			s.denied(Denial{Right: agent.Right{Kind: agent.CanConnect, What: to, Private: private}, Reason: reason}, allowable, log)
 		case s.observed.unreachable(to):
@@ -207,8 +209,8 @@ func policyFor(hosts agent.Access) egress.Policy {
 func (s *server) execDenied(path string, log func(string)) {
 	allowable := filepath.IsAbs(path)
 	if inHome, err := filepath.Rel(sandbox.Home, path); err == nil && filepath.IsLocal(inHome) {
-		// The private home has links to declared files in the owner's home. A program that the server itself made cannot be
-		// allowed.
+		// Declared files in the owner's home appear as links in the server's private home. Only such a program can be
+		// allowed. A program that the server itself created in its private home cannot be allowed.
 		home, err := os.UserHomeDir()
 		if err == nil {
 			_, err = os.Stat(filepath.Join(home, inHome))
@@ -217,9 +219,10 @@ func (s *server) execDenied(path string, log func(string)) {
 			path = filepath.Join(home, inHome)
 		}
 	}
-	// Elsewhere, a look at a path that the server chose could mount a file system.
+	// Check only whether system files exist. Another path, which the server chose, could make this check mount a file
+	// system.
 	if inSystem(path) {
-		dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // /bin is /usr/bin
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // for example, /bin is a link to /usr/bin
 		if err != nil {
 			return
 		}
@@ -230,7 +233,7 @@ func (s *server) execDenied(path string, log func(string)) {
 	}
 	d := Denial{Right: agent.Right{Kind: agent.CanExecute, What: path}}
 	if sandbox.Inside(path, s.options.Home.Packages()) {
-		d.Reason = "part of the server's own package; another version of the package needs its own right"
+		d.Reason = "the program is part of the server's own package, so each version of the package needs a new right"
 	}
 	s.denied(d, allowable, log)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// generation is the protocol generation of a server. A greeting in the wrong generation costs time: it may time out, or
-// the server may have to be started again. Therefore, ambit remembers the generation while it runs, and stores the MCP
-// revision in the lock file.
+// generation is the MCP protocol generation of a server. A greeting in the wrong generation is slow: it may time out,
+// or the server may have to be started again. Therefore, ambit remembers the generation while it runs, and stores the
+// MCP revision in the lock file.
 type generation int
 
 const (
@@ -42,8 +42,8 @@ func (s *server) rememberedGeneration() generation {
 	return unknown
 }
 
-// fallback returns the generation to try after a greeting in generation g has failed. The error is the reason for the
-// failure. The second result is false if another attempt would not help.
+// fallback returns the generation to try after a greeting in generation g has failed with the given error. The second
+// result is false if another attempt would not help.
 func (g generation) fallback(err error) (next generation, ok bool) {
 	_, refused := errors.AsType[*mcpwire.RPCError](err)
 	_, foreign := errors.AsType[*mcpwire.VersionError](err)
@@ -51,7 +51,7 @@ func (g generation) fallback(err error) (next generation, ok bool) {
 	case g == unknown && (errors.Is(err, mcpwire.ErrRespawnLegacy) || errors.Is(err, context.DeadlineExceeded)):
 		return handshake, true
 	case g == unknown && refused:
-		// The server does not support the handshake, and it started too slowly to answer the probe.
+		// The server rejects the handshake, so it is stateless. It started too slowly to answer the first probe.
 		return stateless, true
 	case g != unknown && (refused || foreign || errors.Is(err, mcpwire.ErrClosed)):
 		return unknown, true // the remembered generation may be outdated
@@ -140,8 +140,8 @@ func (s *server) transport() (mcpwire.Transport, error) {
 	return mcpwire.HTTP(s.spec.Endpoint, o)
 }
 
-// signingIn returns the sign-in for a remote server's requests. It returns nil if the manifest declares an authorization
-// header, because a refusal then means that this header is wrong.
+// signingIn returns the sign-in for a remote server's requests. It returns nil if the manifest declares an
+// Authorization header. In that case, a refusal of the server means that the declared header is wrong.
 func (s *server) signingIn() SignIn {
 	if s.options.SignIn == nil || s.spec.SendsAuthorization() {
 		return nil
@@ -155,13 +155,14 @@ func (s *server) signingIn() SignIn {
 }
 
 // errSilent means that the server did not answer a greeting in time.
-var errSilent = errors.New("the server does not answer")
+var errSilent = errors.New("the server did not answer the greeting")
 
-// greet greets the server. All greetings during one start share the time limit l.greeting.
+// greet greets the server. All greetings during one start together must take no longer than l.greeting.
 func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proof) error {
 	limit := l.greeting
 	if s.speaks == unknown {
-		limit = limit * 2 / 3 // some servers fail when they receive the newer greeting, so leave time for a second start
+		// Some servers fail when they receive the newer greeting. Leave time for a second start with the older one.
+		limit = limit * 2 / 3
 	}
 	answering, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -179,8 +180,8 @@ func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proo
 	return nil
 }
 
-// connOptions returns the options for a new connection. The owner is the client to which the connection belongs, or
-// nil if clients share the connection.
+// connOptions returns the options for a new connection. The owner is the only client that uses the connection, or nil
+// if clients share the connection.
 func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Options {
 	var noise guard.KeyLines
 	o := mcpwire.Options{
@@ -189,7 +190,7 @@ func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Optio
 		OnNotification: func(n mcpwire.Notification) {
 			switch n.Method {
 			case mcpwire.MethodToolsChanged:
-				s.requestRecheck() // clients are notified after the verification
+				s.requestRecheck() // clients are notified only after the verification
 				return
 			case "notifications/message":
 				log(logMessage(n.Params))
@@ -252,7 +253,7 @@ func (s *server) headers(ctx context.Context, h http.Header, in SignIn) error {
 		}
 	}
 	if on, err := s.byCaller(); err != nil || on || s.options.Authorize == nil {
-		return err // the login of the owner is not the caller's
+		return err // callers must not use the owner's credentials
 	}
 	secret, err := s.options.Authorize(ctx, &s.spec.Server, h)
 	if err == nil && secret != "" {

@@ -115,7 +115,7 @@ func TestRemoteServerWithDigest(t *testing.T) {
 			p := r.proven().Proofs()[0]
 			got := 0
 			for _, w := range p.Warnings {
-				if strings.Contains(w, "package_digest proves nothing") {
+				if strings.Contains(w, "package_digest has no effect") {
 					got++
 				}
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// mounts returns what a server sees of this machine besides the system's own files: its runtime, its package, its
-// private home and its declared paths.
+// mounts returns the files and folders of this machine that a server can see in addition to the system's files: its
+// runtime, its package, its private home and its declared paths.
 func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []sandbox.Mount, err error) {
 	files := s.options.Confine.Files(s.alias)
 	if err := os.MkdirAll(files, 0o700); err != nil {
@@ -41,7 +41,7 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 			mount.Write = false
 		}
 		mounts = append(mounts, mount)
-		if mount.Source != mount.To { // programs compare both
+		if mount.Source != mount.To { // programs can use either path, so mount both
 			mount.To = mount.Source
 			mounts = append(mounts, mount)
 		}
@@ -59,16 +59,18 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 	}
 	mounts = append(mounts, beside...)
 	mounts = append(mounts, sandbox.Mount{Source: files, To: sandbox.Home, Write: true, Give: true})
-	// A mount hides what was mounted below its path before.
+	// A mount hides earlier mounts below its path, so mount the shorter paths first.
 	slices.SortStableFunc(mounts, func(a, b sandbox.Mount) int { return len(a.To) - len(b.To) })
 	return mounts, nil
 }
 
-// privateParents returns a private folder for the folder of each file that the server can write, and of each declared
-// path that does not exist. A server can therefore create missing files. It can also create the files that many
-// programs need next to the file that they write, such as the journal of a database. The private folders are kept
-// between starts. They are beside the server's private home and not in it, because the server could replace them there.
-// A folder for which shown returns true gets no private folder.
+// privateParents returns mounts of private folders. Some programs create files next to the file that they write, such
+// as the journal of a database, and some create a missing file. For each file that the server can write, and for each
+// declared path that does not exist, the containing folder is therefore replaced with a private folder that the
+// server can write. There is no private folder for a containing folder that is already visible, as reported by shown.
+//
+// The private folders are kept between starts. They are stored next to the server's private home, because inside this
+// home the server could replace them.
 func privateParents(
 	files, own string, access agent.Access, shown func(dir string) bool,
 ) (mounts []sandbox.Mount, err error) {
@@ -83,7 +85,8 @@ func privateParents(
 			continue
 		}
 		sum := sha256.Sum256([]byte(dir))
-		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16])) // no server has a folder with this name
+		// No server has a folder with %beside in its name.
+		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16]))
 		if err := os.MkdirAll(source, 0o700); err != nil {
 			return nil, err
 		}
@@ -95,7 +98,7 @@ func privateParents(
 	return mounts, nil
 }
 
-// alreadyShown lists folders of which a sandbox has its own version.
+// alreadyShown lists folders that every sandbox has in its own version.
 var alreadyShown = []string{
 	"/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/scratch",
 }
@@ -109,8 +112,8 @@ func realPath(path string) string {
 }
 
 // linkHome makes declared files in the owner's home available at the same place in the server's private home. The
-// parameter files is the path of the private home. A server can change its home, so it could replace a mount point
-// while a sandbox is set up. Therefore, linkHome makes links and not mounts.
+// parameter files is the path of the private home. linkHome creates links instead of mounts, because a server can
+// change its home, and could replace a mount point while a sandbox is set up.
 func linkHome(files string, declared agent.Access) error {
 	own, err := ownFolders()
 	if err != nil {
@@ -136,9 +139,9 @@ func linkHome(files string, declared agent.Access) error {
 }
 
 // declared returns the rights to files and folders that must be visible in the sandbox. It omits paths that do not
-// exist, paths that belong to ambit, and paths that another mount already shows. It also omits a path that is a link to
-// another place, because another server or the manifest's author may have made the link. If the server has a right to
-// that place as well, the path is kept.
+// exist, paths that belong to ambit, and paths that another mount already makes visible. It also omits a path that is
+// a link, unless the server also has a right to the target of the link, because another server or the manifest's
+// author may have made the link.
 func (s *server) declared(access agent.Access, own, visible string) (paths agent.Access) {
 	skip := func(right agent.Right, format string, args ...any) {
 		s.warn(right.What + " " + fmt.Sprintf(format, args...) + ", so the server does not see it")
@@ -148,7 +151,7 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 			continue
 		}
 		if right.Kind == agent.CanExecute {
-			if right.What = runtimeFolder(right.What); right.What != "" { // the sandbox shows programs of the system itself
+			if right.What = runtimeFolder(right.What); right.What != "" { // system programs are visible in every sandbox
 				paths = append(paths, agent.Right{Kind: agent.CanRead, What: right.What})
 			}
 			continue
@@ -163,15 +166,17 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 			skip(right, "cannot be opened (%v)", err)
 		case real == visible:
 		case sandbox.Inside(real, own):
-			s.warn(right.What + " belongs to ambit, so the server does not see it; move the manifest and the files of its " +
-				"servers into a folder of their own, below agents/ or outside AMBIT_HOME")
+			s.warn(right.What + " is in a folder that belongs to ambit, so the server does not see it; move the manifest " +
+				"and the files of its servers to a new folder below agents/ or outside AMBIT_HOME")
 		case real != right.What && !access.Allows(moved):
-			skip(right, "leads to %s through a link; to allow it, run: %s", real,
+			skip(right, "is a link to %s, to which the server has no right (to allow it, run: %s)", real,
 				AllowCommand(s.options.Confine.Agent, s.alias, moved))
 		case slices.ContainsFunc(access, func(other agent.Right) bool {
 			below := func(path, folder string) bool { return path != folder && sandbox.Inside(path, folder) }
 			return other.Kind == agent.CanWrite && (below(right.What, other.What) || below(real, realPath(other.What)))
-		}): // the mount of the other folder shows this place, and the server could have replaced it with a link
+		}):
+			// The mount of the other folder contains this path. Do not mount it again: the server could have replaced it
+			// with a link.
 		default:
 			paths = append(paths, right)
 		}
@@ -179,23 +184,23 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 	return paths
 }
 
-// protected reports whether a path is one of the paths that a server must not change, or is inside one of them. A
-// folder inside a folder of agents can also contain an agent.
+// protected reports whether a path is one of the paths that a server must not change, or is inside such a path. The
+// check covers inner folders, because a folder inside a folder of agents can also contain an agent.
 func protected(source string, readOnly []string) bool {
 	return slices.ContainsFunc(readOnly, func(path string) bool {
 		return path != "" && sandbox.Inside(source, realPath(path))
 	})
 }
 
-// protect returns the mounts that hide ambit's own folder inside a mount, and that make files in a writable mount
-// read-only. The folders between the mount and such a path become mount points too, because a server cannot rename a
-// mount point: it could put another folder in its place.
+// protect returns additional mounts for a mount. They hide ambit's own folder inside the mount, and make protected
+// files in a writable mount read-only. The folders between the mount and such a path become mount points too. A
+// server cannot rename a mount point, so it cannot put another folder in its place.
 func protect(m sandbox.Mount, own string, readOnly []string) (mounts []sandbox.Mount) {
 	if m.Hide {
 		return nil
 	}
 	at := func(path string) string {
-		rel, _ := filepath.Rel(m.Source, path) // the path is inside the folder
+		rel, _ := filepath.Rel(m.Source, path) // Rel cannot fail, because the path is inside the folder
 		return filepath.Join(m.To, rel)
 	}
 	pin := func(path string) {
@@ -217,16 +222,16 @@ func protect(m sandbox.Mount, own string, readOnly []string) (mounts []sandbox.M
 	return mounts
 }
 
-// systemPrefixes are the folders that every sandbox shows.
+// systemPrefixes are the folders that are visible in every sandbox.
 var systemPrefixes = []string{"/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"}
 
 func inSystem(path string) bool {
 	return slices.ContainsFunc(systemPrefixes, func(p string) bool { return strings.HasPrefix(path, p) })
 }
 
-// runtimeFolder returns the folder of a runtime that is not installed in the system's folders, such as node in the
-// folder of a version manager, or the folder of a virtual environment of Python. It returns the program itself if the
-// folder could contain more than the runtime, as ~/.local does, and "" for programs of the system.
+// runtimeFolder returns the folder of a runtime outside the system's folders, such as node in the folder of a version
+// manager, or a virtual environment of Python. It returns the program itself if the folder could contain more than
+// the runtime, as ~/.local does. It returns "" for programs of the system.
 func runtimeFolder(program string) string {
 	environment := filepath.Dir(filepath.Dir(program))
 	if _, err := os.Stat(filepath.Join(environment, "pyvenv.cfg")); err == nil && !TooWide(environment) {

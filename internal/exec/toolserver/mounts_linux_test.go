@@ -109,7 +109,7 @@ func TestDeclared(t *testing.T) {
 		{"a folder", agent.Access{read("data")}, []string{"data"}, ""},
 		{"a missing file", agent.Access{read("none")}, nil, "does not exist"},
 		{"ambit's own folder", agent.Access{read("ambit")}, nil, "belongs to ambit"},
-		{"a link", agent.Access{read("link")}, nil, "leads to " + at("elsewhere") + " through a link"},
+		{"a link", agent.Access{read("link")}, nil, "is a link to " + at("elsewhere")},
 		{"a right to read through a link, and a right to read its target", agent.Access{read("link"), read("elsewhere")}, []string{"link", "elsewhere"}, ""},
 		{"a right to write through a link, and a right to read its target", agent.Access{write("link"), read("elsewhere")}, []string{"elsewhere"}, "ambit allow desk one --write"},
 		{"a folder in a folder that it can write", agent.Access{write("data"), read("data/below")}, []string{"data"}, ""},

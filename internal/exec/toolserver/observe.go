@@ -23,18 +23,18 @@ type Denial struct {
 	Server string `json:"server"`
 	// The field What contains only printable characters and no known credential.
 	agent.Right
-	// Time is the time of the last refusal, and Count is the number of refusals.
+	// Time is the time of the latest refusal, and Count is the number of refusals.
 	Time  time.Time `json:"time"`
 	Count int       `json:"count"`
-	// Allow is the command that gives the right to the server. It is "" if no command can.
+	// Allow is the command that gives the right to the server. It is "" if no command can give the right.
 	Allow string `json:"allow,omitempty"`
-	// Reason explains the refusal if a command cannot allow it, or allows it only for now.
+	// Reason explains the refusal if no command can allow the use, or if a command can allow it only temporarily.
 	Reason string `json:"reason,omitempty"`
 }
 
 const (
-	// maxObserved is the maximum length of three lists: the contacts of a call, the refusals of a call, and the stored
-	// denials of a server.
+	// maxObserved is the maximum length of three lists: the hosts that a server contacted during a call, the refusals
+	// during a call, and the stored denials of a server.
 	maxObserved = 16
 	// maxWhat is the maximum length of a host or path in bytes.
 	maxWhat = 256
@@ -42,16 +42,16 @@ const (
 	maxHints = 3
 )
 
-// observer keeps what a confined server contacted and what it was refused.
+// observer records which hosts a confined server contacted, and what the sandbox refused.
 type observer struct {
 	mu      sync.Mutex
 	network *egress.Network // the network of the last start; nil before the first start
-	denials []Denial        // the latest denials, without duplicates
+	denials []Denial        // the latest denials, at most one for each right
 	missing []string        // the first hosts that could not be reached
 	running map[*observation]struct{}
 }
 
-// observation is what a server did between the calls of [observer.begin] and [observer.end].
+// observation contains what a server did between a call of [observer.begin] and a call of [observer.end].
 type observation struct {
 	start     time.Time
 	contacted []string
@@ -101,7 +101,7 @@ func (s *observation) contact(host string) {
 	}
 }
 
-// unreachable returns true when a host cannot be reached for the first time.
+// unreachable records a host that could not be reached. It returns true if the host was not recorded before.
 func (o *observer) unreachable(host string) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,8 +112,8 @@ func (o *observer) unreachable(host string) (first bool) {
 	return true
 }
 
-// refuse records a denial. It returns true if o.denials did not contain the same right. The list drops old denials, so
-// refuse can return true again for the same right.
+// refuse records a denial. It returns true if o.denials did not contain a denial of the same right. The list drops
+// old denials, so refuse can return true again for the same right.
 func (o *observer) refuse(d Denial) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,7 +138,8 @@ func (o *observer) refuse(d Denial) (first bool) {
 	return d.Count == 1
 }
 
-// Denials returns the latest denials of all servers, the latest first for each server.
+// Denials returns the latest denials of all servers, grouped by server. For each server, the latest denial comes
+// first.
 func (m *Manager) Denials() []Denial {
 	var all []Denial
 	for _, s := range m.order {
@@ -155,7 +156,7 @@ func (m *Manager) Denials() []Denial {
 func (s *server) denied(d Denial, allowable bool, log func(string)) {
 	c, what := s.options.Confine, d.What
 	d.Server, d.What, d.Time = s.alias, s.clean(what), time.Now()
-	if allowable && d.What == what { // a command with a shortened or masked name would allow something else
+	if allowable && d.What == what { // a command with a shortened or redacted name would allow something else
 		d.Allow = AllowCommand(c.Agent, d.Server, d.Right)
 	}
 	if s.observed.refuse(d) {
@@ -170,7 +171,7 @@ func (s *server) denied(d Denial, allowable bool, log func(string)) {
 	}
 }
 
-// named returns a description of what was refused, and the reason.
+// named returns the kind and the name of the refused thing, and the reason.
 func (d Denial) named() string {
 	if d.Reason == "" {
 		return diag.Quote(d.What)
@@ -178,7 +179,7 @@ func (d Denial) named() string {
 	return diag.Quote(d.What) + " (" + d.Reason + ")"
 }
 
-// clean makes a name that a server chose printable and short, and removes secrets.
+// clean makes a name that a server chose printable and short, and redacts secrets in it.
 func (s *server) clean(what string) string {
 	return diag.Printable(s.secrets.mask(diag.Cut(what, maxWhat)))
 }
@@ -209,7 +210,8 @@ func (s *server) result(seen *observation) call.Observed {
 	return o
 }
 
-// hint describes what was refused, when, and how to allow it. It is "" if nothing was refused.
+// hint returns a text that describes what was refused, when it was refused, and how to allow it. It returns "" if
+// nothing was refused.
 func (s *observation) hint(when string) string {
 	var names, commands []string
 	for _, d := range s.refused[:min(len(s.refused), maxHints)] {
@@ -231,7 +233,7 @@ func (s *observation) hint(when string) string {
 	return hint
 }
 
-// addHint adds a hint to a failed result or to a refusal. It changes nothing else.
+// addHint adds a hint to a failed result or to a refusal. It leaves other results unchanged.
 func addHint(hint string, result *call.Result, err error) error {
 	if hint == "" {
 		return err

@@ -43,8 +43,8 @@ func (s *server) owner(ctx context.Context) *call.Client {
 	return nil
 }
 
-// restricted returns the client unchanged if the server is allowed to send requests to clients. Otherwise, it returns a
-// copy of the client that has no capabilities.
+// restricted returns the client unchanged if the server is allowed to send requests to clients. Otherwise, it returns
+// a copy of the client without capabilities, so that the server cannot send requests.
 func (s *server) restricted(c *call.Client) *call.Client {
 	if s.mayNotAsk {
 		return &call.Client{Key: c.Key, Notify: c.Notify}
@@ -86,7 +86,8 @@ func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (js
 
 // connFor returns the connection for a client's request. In the newer protocol generation, it also returns the
 // capabilities to send with the request. A stateful request changes the state of its connection, so it must not use a
-// connection that clients share. If a stateful request has no separate connection, the returned connection is nil.
+// connection that clients share. If the client has no separate connection for a stateful request, the returned
+// connection is nil.
 func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*mcpwire.Conn, jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
@@ -198,7 +199,7 @@ func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 		if now[name] == nil || err1 != nil || err2 != nil || was.Hash != is.Hash {
 			s.requestRecheck()
 			return call.Refuse(stage, call.ServerDrifted,
-				"server %s sends this client a definition of %s that was not verified", s.alias, diag.Quote(name))
+				"server %s sends this client another definition of the tool %s than the verified one", s.alias, diag.Quote(name))
 		}
 	}
 	return nil

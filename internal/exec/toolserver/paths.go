@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// folders are the folders that paths in a manifest refer to.
+// folders are the folders that ~ and relative paths in a manifest refer to.
 type folders struct{ home, work string }
 
 func ownFolders() (f folders, err error) {
@@ -52,7 +52,8 @@ func TooWide(folder string) bool {
 	return err != nil || sandbox.Inside(realPath(home), path) || path == realPath(os.TempDir()) || path == "/tmp"
 }
 
-// expand returns the absolute path of a text such as ~/notes or ./data. It returns all other texts unchanged.
+// expand returns the absolute path of a text such as ~/notes or ./data. If the text is not a path, it returns the
+// text unchanged.
 func (f folders) expand(text string) string {
 	switch first, rest, _ := strings.Cut(text, "/"); first {
 	case "~", "$env:HOME":
@@ -64,7 +65,7 @@ func (f folders) expand(text string) string {
 }
 
 // argument expands the path in an argument of a server, or in a flag such as --dir=~/notes. The server cannot expand
-// the path itself, because it has another home and may have another working folder.
+// the path itself, because it has a different home and may have a different working folder.
 func (f folders) argument(text string) string {
 	if flag, value, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "-") {
 		return flag + "=" + f.expand(value)

@@ -50,15 +50,15 @@ type plan struct {
 	digest PackageDigest
 	// visible is the only folder in ambit's home that the program can read. See [server.visibleDir].
 	visible string
-	// hidden lists folders outside ambit's home. They are hidden from the program, because it could load code from them,
-	// and that code was not hashed.
+	// hidden lists folders outside ambit's home that are hidden from the program. Otherwise, the program could load
+	// code from these folders, whose content was not hashed.
 	hidden []string
 	// file is the local file that contains the server's program. It is "" for other servers.
 	file string
 	// env holds the environment variables that the package sets.
 	env      map[string]string
 	warnings []string
-	// greeting is how much longer the server may take to answer a greeting.
+	// greeting is the time that the server has left to answer greetings.
 	greeting time.Duration
 	// scripts lists the dependencies whose install scripts did not run.
 	scripts []string
@@ -77,7 +77,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	case s.remote():
 		l.digest.Status = Unverifiable
 		if s.spec.Digest != "" && !s.spec.Placeholder {
-			l.warnings = []string{"package_digest proves nothing, because ambit does not start the server; remove it"}
+			l.warnings = []string{"package_digest has no effect for a remote server; remove it from the manifest"}
 		}
 	case s.spec.Placeholder || s.spec.Digest == "":
 		l.digest.Status = Placeholder
@@ -109,8 +109,8 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	return l, nil
 }
 
-// prepareUnpinned fills in the plan for a server whose digest is a placeholder. The parameter unknown is the reason
-// why the server's code cannot be identified. It is nil if the code is identified.
+// prepareUnpinned fills in the plan for a server whose digest is a placeholder. The parameter unknown is nil if the
+// server's code can be identified. Otherwise, it is the reason why the code cannot be identified.
 func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unknown error) error {
 	var p *pack.Package
 	var err error
@@ -121,7 +121,7 @@ func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unk
 	case unknown == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI):
 		store := pack.Store{Dir: s.options.Home.Packages()}
 		p, err = store.FetchOnce(ctx, ref, s.progress)
-		l.warnings = []string{"the package is not pinned, so on another machine it may have other content"}
+		l.warnings = []string{"the package is not pinned, so its content may differ on another machine"}
 	default:
 		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
 		l.warnings = []string{"the program is not pinned, so its content may differ at each start"}
@@ -136,7 +136,7 @@ func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unk
 }
 
 // uncontained reports whether [Options.Contain] is set but the server's program cannot be contained. Such a server is
-// refused. The result does not change while ambit runs.
+// refused. The result is the same for every start of the server.
 func (s *server) uncontained() bool {
 	return s.options.Contain && !s.remote() && s.spec.Launch == nil && !containable()
 }
@@ -213,8 +213,9 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 }
 
 // visibleDir returns the folder in ambit's home that a server can read. For a package, it returns the package folder.
-// For a local file of an installed agent, it returns the folder of the file. For any other file, it returns "", because
-// the folder may contain private files. If such a file is in ambit's home, it is hidden and cannot be started.
+// For a local file of an installed agent, it returns the folder of the file. For any other file, it returns "",
+// because the file's folder may contain private files. Such a file inside ambit's home is therefore hidden and cannot
+// be started.
 func (s *server) visibleDir(p *pack.Package) string {
 	if p.File == "" {
 		return p.Dir
@@ -305,7 +306,7 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 			return "", r
 		}
 		s.secrets.add(ref, secret)
-		// Replace from left to right, so that an inserted value is never searched for references.
+		// Replace from left to right, so that references inside an inserted value are not replaced.
 		before, after, _ := strings.Cut(rest, "$env:"+ref)
 		value.WriteString(before + secret)
 		rest = after

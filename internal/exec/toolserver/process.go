@@ -77,13 +77,13 @@ func start(s program) (*process, error) {
 	}
 	p.cmd.Env = s.env
 	if p.contained {
-		p.cmd.Env = []string{} // bubblewrap sets the environment of the program
+		p.cmd.Env = []string{} // bubblewrap sets the program's environment, so its own environment is empty
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// Do not let package exec create these pipes, because it would close them when the program exits, and buffered output
-	// would be lost.
+	// Package exec would close its own pipes when the program exits, and buffered output would be lost, so create the
+	// pipes here.
 	stdout, stderr, err := p.outputs()
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func start(s program) (*process, error) {
 		stdout.Close()
 		stderr.Close()
 		if status != nil {
-			status() // closes the files, because no program has started
+			status() // close the files, because no program was started
 		}
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func (p *process) exitReport() string {
 	return report
 }
 
-// spawner starts every program from one thread that never exits. If this thread exited, the kernel would send the
-// parent death signal to all these programs.
+// spawner starts every program from one thread that never exits. The kernel sends the parent death signal to a
+// program when the thread that started it exits.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go startPrograms(work)
@@ -196,9 +196,9 @@ const (
 	lastLines   = 3 // number of stderr lines in an exit report
 )
 
-// drain reads a program's stderr to its end, because a full pipe would block the program. It logs each line and returns
-// the last few lines, without private keys. The last line alone would not be enough: it may be only a hint or the end
-// of a stack trace. A line longer than maxLogLine is truncated.
+// drain reads a program's stderr to its end, because a full pipe would block the program. It logs each line and
+// returns the last few lines, without private keys. It returns more than the last line, because that line may be only
+// a hint or the end of a stack trace. A line longer than maxLogLine is truncated.
 func drain(r io.Reader, log func(string)) string {
 	b := bufio.NewReaderSize(r, maxLogLine)
 	var last tail
@@ -217,8 +217,8 @@ func drain(r io.Reader, log func(string)) string {
 	}
 }
 
-// tail keeps the last lines of a program's stderr. Of the earlier lines, it keeps only the latest one that contains
-// "error". It does not truncate lines, because a truncated credential could not be recognized and removed.
+// tail keeps the last lines of a program's stderr, and the latest earlier line that contains "error". It does not
+// truncate lines, because part of a credential could not be recognized and redacted.
 type tail struct {
 	lines []string
 	fault string
@@ -245,16 +245,16 @@ func (w *tail) String() string {
 	return text
 }
 
-// logLimit limits what a server writes to ambit's log to maxLogBytes a day, over all its starts and connections.
-// Otherwise, a server that restarts could fill the disk.
+// logLimit limits what a server writes to ambit's log to maxLogBytes a day, across all its starts and connections.
+// Without this limit, a server that keeps restarting could fill the disk.
 type logLimit struct {
 	mu    sync.Mutex
 	since time.Time
 	total int
 }
 
-// write logs a line, or the part of it that the limit allows. The line is masked before it is truncated, because part
-// of a credential would not be recognized.
+// write logs a line, or as much of the line as the limit allows. It redacts the line before it truncates the line,
+// because part of a credential would not be recognized.
 func (l *logLimit) write(line string, now time.Time, mask func(string) string, log func(string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,6 +271,6 @@ func (l *logLimit) write(line string, now time.Time, mask func(string) string, l
 	}
 	log(line)
 	if l.total += len(line) + 1; l.total >= maxLogBytes {
-		log(fmt.Sprintf("the server wrote more than %d KiB of log in a day; the rest is not shown", maxLogBytes>>10))
+		log(fmt.Sprintf("the server wrote more than %d KiB to the log in one day; the rest is not shown", maxLogBytes>>10))
 	}
 }

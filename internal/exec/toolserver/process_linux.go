@@ -31,8 +31,8 @@ var bubblewrap = sync.OnceValue(func() string {
 	return path
 })
 
-// baseOptions returns bubblewrap options that make the whole file system visible. If ambit is root, only basic
-// devices are visible, because root could read hidden files from a raw disk device.
+// baseOptions returns the bubblewrap options that make the whole file system visible. If ambit is root, the options
+// include only basic devices, because root could read hidden files from a raw disk device.
 func baseOptions() []string {
 	if os.Geteuid() == 0 {
 		return []string{"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"}
@@ -40,11 +40,11 @@ func baseOptions() []string {
 	return []string{"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"}
 }
 
-// runtimeDirs returns the folders that contain the sockets of user sessions. These folders are hidden from
-// tool servers. Over the session bus, a program could query the keyring. It could also start processes
-// outside its namespace, which see the hidden files.
+// runtimeDirs returns the folders that contain the sockets of user sessions. These folders are hidden from tool
+// servers. Over the session bus, a program could query the keyring. It could also start processes outside its
+// namespace, and these processes could see the hidden files.
 //
-// Hiding these folders is not a sandbox. A tool server still has access to the user's files and to the
+// Hiding these folders does not replace a sandbox. A tool server still has access to the user's files and to the
 // network. It can still make processes outside its namespace act for it, through:
 //   - the system bus and the socket of a container engine
 //   - cron and at
@@ -78,8 +78,8 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 	args := append(baseOptions(), "--unshare-pid", "--die-with-parent", "--new-session",
 		"--json-status-fd", "3", "--cap-drop", "ALL")
 	if os.Geteuid() == 0 {
-		// Keep only the capabilities that let root read and change the files of other users. With all capabilities, root
-		// could unmount the file systems that hide folders.
+		// Keep only the capabilities that let root read and change the files of other users. With further
+		// capabilities, root could unmount the file systems that hide folders.
 		args = append(args, "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 	}
 	covers, err := hideOptions(s)
@@ -106,9 +106,9 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 			Child int `json:"child-pid"`
 		}
 		// Bubblewrap writes the status before it starts the program. If bubblewrap exits early, the pipe is closed,
-		// and Decode fails.
+		// and Decode returns an error.
 		err := json.NewDecoder(read).Decode(&first)
-		go func() { // a full pipe would block bubblewrap
+		go func() { // discard the rest of the status, because a full pipe would block bubblewrap
 			defer read.Close()
 			var rest [512]byte
 			for err == nil {
@@ -119,8 +119,8 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 	}, nil
 }
 
-// environment returns the options that set the program's environment. Bubblewrap itself runs without these variables,
-// because some variables make a program load code, and that code would run outside the namespace.
+// environment returns the bubblewrap options that set the program's environment. Bubblewrap itself must run without
+// these variables. Some of them make a program load code, and bubblewrap would run this code outside the namespace.
 func environment(env []string) []string {
 	options := []string{"--clearenv"}
 	for _, v := range env {
@@ -130,12 +130,12 @@ func environment(env []string) []string {
 	return options
 }
 
-// optionsFile returns an in-memory file that contains bubblewrap's options. If the options were passed as arguments,
-// all users of the machine could read them.
+// optionsFile returns an in-memory file that contains bubblewrap's options. All users of the machine can read the
+// arguments of a process, so the options must not be passed as arguments.
 func optionsFile(options []string) (*os.File, error) {
 	for _, o := range options {
 		if strings.Contains(o, "\x00") {
-			// NUL separates the options in the file, so the text after a NUL would be read as another option.
+			// NUL separates the options in the file. Bubblewrap would read the text after a NUL as another option.
 			return nil, errors.New("a path or variable of the server contains a NUL character")
 		}
 	}
@@ -155,7 +155,7 @@ func optionsFile(options []string) (*os.File, error) {
 }
 
 // hideOptions returns the options that hide folders. Session folders come first, because they may contain the other
-// folders. Links are resolved, because hiding a link does not hide its target.
+// folders. The options contain the targets of links, because hiding a link does not hide its target.
 func hideOptions(s *program) ([]string, error) {
 	var covers, seal, hidden []string
 	sessions := runtimeDirs()
@@ -181,8 +181,8 @@ func hideOptions(s *program) ([]string, error) {
 	return slices.Concat(covers, linkedPrograms(hidden[:len(sessions)], hidden), seal), nil
 }
 
-// linkedPrograms returns the options that keep PATH entries in session folders usable. Some version managers create
-// such entries as links. An entry stays hidden if its target overlaps a hidden folder.
+// linkedPrograms returns the options that keep folders of PATH usable if they are inside session folders. Some
+// version managers create such folders as links. A folder stays hidden if its target overlaps a hidden folder.
 func linkedPrograms(sessions, hidden []string) []string {
 	within := func(path, dir string) bool {
 		rel, err := filepath.Rel(dir, path)
@@ -208,7 +208,7 @@ func (p *process) kill() {
 	if p.initPID > 0 {
 		select {
 		case <-p.exited:
-			return // bubblewrap has exited, and the namespace ended with it
+			return // bubblewrap has already exited, so the namespace has ended
 		default:
 		}
 		syscall.Kill(p.initPID, syscall.SIGKILL)

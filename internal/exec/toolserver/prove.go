@@ -46,7 +46,7 @@ type Proof struct {
 	// NotFound is true if a required server could not be resolved, for example because no registry provides it.
 	NotFound bool
 
-	notes []string // warnings that are not about tool definitions
+	notes []string // the warnings that are not about tool definitions
 }
 
 // Drifted reports whether the server failed the comparison with the manifest or the lock file.
@@ -84,7 +84,7 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 		s.compareOwn(p)
 	}
 	for _, d := range pack.CompareTools(s.alias, s.baseline(), now) {
-		// Missing and unexpected tools have already been recorded.
+		// compareNames has already recorded missing and unexpected tools.
 		if d.What == pack.Changed && p.Refusal == nil {
 			p.Changed = append(p.Changed, d)
 		}
@@ -162,7 +162,7 @@ func (p *Proof) drift() string {
 	return strings.Join(parts, "; ")
 }
 
-// redact removes credential values from the texts in a proof.
+// redact redacts credential values in the texts of a proof.
 func (s *server) redact(p *Proof) {
 	if p.Refusal != nil {
 		r := *p.Refusal
@@ -193,8 +193,8 @@ func quoteAll(names []string) string {
 	return diag.Words(quoted, "and")
 }
 
-// modelOrders matches phrases that give instructions to the model. It is fast and rarely matches by mistake, but it
-// does not find every such phrase.
+// modelOrders matches phrases that give instructions to a model. It is a fast check that rarely matches harmless
+// text, but it does not find every such phrase.
 var modelOrders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(\w+\s+){0,3}` +
 	`(previous|prior|above|earlier|preceding|system)\b` +
 	`|do not (tell|inform|mention|show|reveal)\b.{0,40}\buser` +
@@ -243,8 +243,8 @@ func walk(v any, path string, visit func(path, text string)) {
 	}
 }
 
-// maxPath is the maximum length of the path to a value in a definition. Each path contains all keys above the value.
-// The limit is necessary because the server chooses the keys, and long keys could use a lot of memory.
+// maxPath is the maximum length of the path to a value in a definition. A path contains all keys above the value. The
+// server chooses the keys, so without this limit, long keys could use a lot of memory.
 const maxPath = 200
 
 func cutPath(path string) string {

@@ -26,17 +26,17 @@ type server struct {
 	agent string // the id of the agent
 	alias string
 	lazy  bool
-	// If optional is set, the server's tools are omitted from lists while the server is unavailable.
+	// If optional is set, lists omit the server's tools while the server is unavailable.
 	optional bool
 	spec     *Spec
 	options  Options
 	secrets  secrets
 	observed observer
-	// base is the shared server if this server belongs to one caller. It is nil otherwise.
+	// base is the shared server if this server belongs to one caller. Otherwise, it is nil.
 	base    *server
 	callers perCaller
 
-	warnLarge sync.Once // set if the server has sent a notification that is too large
+	warnLarge sync.Once // set once the server has sent a notification that is too large
 	output    logLimit
 
 	ctx  context.Context // cancelled when the server is closed
@@ -46,7 +46,7 @@ type server struct {
 	// Only the goroutine that starts or verifies the server uses the following fields.
 	speaks    generation                 // protocol generation of the server
 	first     map[string]pack.LockedTool // tools from the first verification
-	mayNotAsk bool                       // set if ambit must declare no client capabilities, because they change the server's tools
+	mayNotAsk bool                       // set if the server's tools depend on client capabilities, so declare none
 	upSince   time.Time                  // time of the last successful start
 
 	recheck chan struct{} // signals that the server must be verified again
@@ -62,7 +62,7 @@ type server struct {
 	private  map[string]*privateWatches // resources watched through separate connections, by client key
 	forgot   bool                       // set if the server may have lost its subscriptions
 	called   chan struct{}              // closed at the next call; nil if no goroutine waits for a call
-	doubts   int                        // counts how often a new verification became necessary
+	doubts   int                        // the number of times that a new verification became necessary
 	settled  chan struct{}              // closed while no verification is pending
 	resting  *resting                   // not nil while the server waits before a restart because it exited too often
 	demand   demand                     // how a lazy server is used
@@ -88,15 +88,15 @@ func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP
 // log removes secrets from a line and passes the line to Options.Log.
 func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line)) }
 
-// warn is like log, but for problems. Logs with levels show the prefix as the level.
+// warn is like log, but for problems. The prefix "warning: " sets the level in logs that have levels.
 func (s *server) warn(line string) { s.log("warning: " + line) }
 
-// logOutput is like log, but for the output of the server, which can be of any amount. It has its own limit.
+// logOutput is like log, but for output of the server. It has its own limit, because a server can write any amount.
 func (s *server) logOutput(line string) {
 	s.output.write(line, s.options.clock.Now(), s.secrets.mask, func(line string) { s.options.Output(s.alias, line) })
 }
 
-// progress removes secrets from a step and passes the step to Options.Progress.
+// progress redacts secrets in the name of a step and passes the name to Options.Progress.
 func (s *server) progress(step string) { s.options.Progress(s.alias, s.secrets.mask(step)) }
 
 func (s *server) lastProof() Proof {
@@ -126,7 +126,7 @@ func (s *server) definition(tool string) []byte {
 func (s *server) boot(ctx context.Context) {
 	if s.lazy {
 		if s.spec.Problem != nil {
-			_, _ = s.bringUp(ctx) // this start fails immediately and stores the problem in s.proof
+			_, _ = s.bringUp(ctx) // bringUp fails immediately and stores s.spec.Problem in s.proof
 			s.postpone(firstRetry)
 		}
 		s.done.Go(func() {
@@ -166,7 +166,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, err
 	}
 	s.progress("ready")
-	s.upSince = s.options.clock.Now() // set before s.adopt, because s.adopt admits calls, and a call can crash the server
+	s.upSince = s.options.clock.Now() // s.adopt admits calls, and a call can crash the server, so set upSince first
 	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
@@ -175,8 +175,8 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	return conn, nil
 }
 
-// attempt prepares, starts, greets and verifies the server. The third result is the value of s.doubts before the
-// verification.
+// attempt prepares, starts, greets and verifies the server. The third result is the value of s.doubts at the
+// beginning of the verification.
 func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
 	// The timeout does not include s.find and s.prepare, because they may download a package.
 	l := &plan{}
@@ -222,7 +222,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 }
 
 // prove requests the list of tools and compares it with the declared tools. The first result is the value of s.doubts
-// before the request. If s.doubts has increased since then, the server must be verified again.
+// before the request. If s.doubts increases later, the server must be verified again.
 func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubts int, err error) {
 	s.mu.Lock()
 	doubts = s.doubts
@@ -253,7 +253,7 @@ func (s *server) refuse(p *Proof, err error) {
 }
 
 // adopt replaces the current proof and connection with the given ones. Waiting calls then continue, unless s.doubts
-// has increased since the verification. The result is false if the server has been closed.
+// has increased since the verification. The result is false if the server was closed.
 func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,12 +277,12 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 	return wanted
 }
 
-// announce notifies clients that the server's tools appeared, changed or disappeared. It does not wait, because its
-// callers hold the mutex.
+// announce notifies clients that the server's tools appeared, changed or disappeared. It returns immediately, because
+// its callers hold the mutex.
 func (s *server) announce() { go s.options.OnNotify(s.alias, mcpwire.MethodToolsChanged, nil) }
 
-// settle lets waiting calls continue if s.doubts is unchanged since the verification. The parameter is the value of
-// s.doubts before the verification. The caller holds the mutex.
+// settle lets waiting calls continue if s.doubts has not increased since the verification. The parameter is the value
+// of s.doubts before the verification. The caller holds the mutex.
 func (s *server) settle(doubts int) {
 	select {
 	case <-s.settled:
@@ -308,7 +308,7 @@ func (s *server) requestRecheck() {
 	s.mu.Unlock()
 	select {
 	case s.recheck <- struct{}{}:
-	default: // already signalled
+	default: // another verification was already requested
 	}
 }
 
@@ -386,7 +386,7 @@ func (s *secrets) add(name, value string) {
 	var all []secret.Value
 	for name, value := range s.values {
 		all = append(all, secret.Value{Name: name, Secret: value})
-		// Logs and errors are split into lines, so each line of a value is treated as a separate secret.
+		// Logs and errors are split into lines, so each line of a value counts as a separate secret.
 		for part := range strings.Lines(value) {
 			all = append(all, secret.Value{Name: name, Secret: strings.TrimSpace(part)})
 		}
@@ -395,7 +395,7 @@ func (s *secrets) add(name, value string) {
 	s.known, s.broken = known, err != nil
 }
 
-// maskJSON masks the credential values in JSON. The gateway scans the JSON for other secrets. If the masked text is not
+// maskJSON replaces the credential values in JSON. The gateway redacts other secrets later. If the result is not
 // valid JSON, maskJSON returns {}.
 func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	masked := s.maskKnown(string(raw))
@@ -408,7 +408,7 @@ func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	return jsontext.Value(masked)
 }
 
-// mask replaces each credential value with a reference to its name, such as $env:TOKEN. It replaces everything else that
+// mask replaces each credential value with a reference to its name, such as $env:TOKEN, and every other text that
 // looks like a secret with a placeholder.
 func (s *secrets) mask(text string) string {
 	return string(guard.Redact([]byte(s.maskKnown(text))))
@@ -419,7 +419,7 @@ func (s *secrets) maskKnown(text string) string {
 	known, broken := s.known, s.broken
 	s.mu.Unlock()
 	if broken {
-		return "(not shown, because it cannot be checked for credentials)"
+		return "(text not shown, because it cannot be checked for credentials)"
 	}
 	return known.Replace(text, func(name string) string { return "$env:" + name })
 }

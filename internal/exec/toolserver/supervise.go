@@ -12,14 +12,14 @@ import (
 )
 
 // A server that exits is restarted quickly at first, and calls wait for the restart. After quickRestarts attempts,
-// the pauses are longer, and calls are refused immediately. ambit never stops trying, because the cause of the
-// failures may disappear.
+// the pauses are longer, and calls are refused immediately. ambit never gives up, because the cause of the failures
+// may disappear.
 const (
 	quickRestarts = 5
 	firstPause    = 200 * time.Millisecond
 	longestPause  = 30 * time.Second
-	// forgiveAfter is the running time that cancels one earlier exit. A server that always runs longer than this is always
-	// restarted quickly.
+	// forgiveAfter is the running time after which one earlier exit no longer counts. A server that always runs
+	// longer than this is always restarted quickly.
 	forgiveAfter = time.Minute / quickRestarts
 )
 
@@ -34,8 +34,8 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// supervise keeps the server running until the server is closed, has drifted, or is lazy and idle. If the first start
-// failed, the given error is not nil, and supervise begins with a restart.
+// supervise keeps the server running until the server is closed, has drifted, or is lazy and idle. If failed is not
+// nil, the first start has failed, and supervise begins with a restart.
 func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 	r := restarts{first: s.options.pause, since: s.upSince}
 	if failed != nil {
@@ -95,8 +95,9 @@ func jitter(pause time.Duration, random float64) time.Duration {
 	return pause - time.Duration(random*float64(pause)/2)
 }
 
-// restart tries to start the server, with pauses, until an attempt succeeds. It then returns the new connection. If
-// the server is closed, idle or drifted, restart stops and returns nil. The given error is the reason for the restart.
+// restart tries to start the server, with pauses between the attempts. It returns the connection of the first
+// successful attempt. If the server is closed, idle or drifted, restart stops and returns nil. The parameter why is
+// the reason for the restart.
 func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	for {
 		if s.lacksSignIn() {
@@ -134,8 +135,8 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	}
 }
 
-// A server that lacks a sign-in is started again as soon as the person has signed in. It is also started again after
-// signInWait polls without a sign-in, because it may no longer need one.
+// A server that lacks a sign-in is started again as soon as a person has signed in. It is also started again after
+// signInWait polls, because it may no longer need a sign-in.
 const (
 	signInPoll = time.Second
 	signInWait = 300 // polls
@@ -149,8 +150,8 @@ func (s *server) lacksSignIn() bool {
 	return in != nil && in.Missing()
 }
 
-// awaitSignIn waits for a sign-in. Meanwhile, calls are refused with the reason for the last failed start. The result is
-// false if the server has been closed.
+// awaitSignIn waits for a sign-in. Meanwhile, calls are refused with the reason for the last failed start.
+// awaitSignIn returns false if the server is closed.
 func (s *server) awaitSignIn() bool {
 	s.mu.Lock()
 	s.settle(s.doubts)
@@ -178,7 +179,7 @@ type resting struct {
 	why   string // the last error
 }
 
-// rest makes the server refuse calls immediately until the next start.
+// rest makes the server refuse calls immediately until its next start.
 func (s *server) rest(ends int, pause time.Duration, why error) {
 	s.warn(fmt.Sprintf("the server stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
 	s.mu.Lock()
@@ -187,7 +188,7 @@ func (s *server) rest(ends int, pause time.Duration, why error) {
 	s.mu.Unlock()
 }
 
-// wake ends the resting state. Calls then wait for the next start and are no longer refused.
+// wake ends the resting state. Calls then wait for the next start instead of being refused.
 func (s *server) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,9 +228,9 @@ func drifted(err error) bool {
 	return ok && r.Code == call.ServerDrifted
 }
 
-// reprove verifies a running server again. If the server has drifted, reprove quarantines it and returns the refusal.
-// Calls to a quarantined server are refused until the agent is restarted. Any other error means that the tools could
-// not be compared.
+// reprove verifies a running server again. If the server has drifted, reprove quarantines the server and returns the
+// refusal. Calls to a quarantined server are refused until the agent is restarted. Any other error means that the
+// tools could not be compared.
 func (s *server) reprove(conn *mcpwire.Conn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
@@ -271,12 +272,12 @@ func (s *server) dismiss(p Proof) {
 }
 
 const (
-	// idleTime is how long an unused lazy server keeps running.
+	// idleTime is the time after which an unused lazy server is stopped.
 	idleTime = 10 * time.Minute
 	// listPatience is how long a request for the list of tools waits for lazy servers.
 	listPatience = 5 * time.Second
-	// startPatience is how long a call waits for the start of a lazy server. It is shorter than the timeout of a tool. If
-	// the start is slow, the call is therefore refused before it is sent.
+	// startPatience is how long a call waits for the start of a lazy server. It is shorter than the timeout of a
+	// tool, so a call to a server that starts slowly is refused before it is sent.
 	startPatience = 25 * time.Second
 	// lazyPatience is how long a call waits for a lazy server that has just exited.
 	lazyPatience = 800 * time.Millisecond
@@ -330,8 +331,8 @@ func (s *server) postpone(pause time.Duration) {
 	s.settle(s.doubts)
 }
 
-// awaitUse waits until a lazy server must start. It returns true when the server is used, and false when the server is
-// closed. After a failed start, it also returns true at the end of the pause if the server was used recently or if
+// awaitUse waits until a lazy server must start. It returns true when the server is used, and false when the server
+// is closed. After a failed start, it also returns true when the pause is over, if the server was used recently or if
 // [Proof.NotFound] is set.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
@@ -353,7 +354,7 @@ func (s *server) awaitUse() bool {
 	if s.demand.asleep {
 		s.markStarting()
 	} else {
-		<-s.demand.wanted // startOnUse has already recorded the start, so only its signal must be received
+		<-s.demand.wanted // startOnUse has sent this signal and recorded the start, so only remove the signal
 	}
 	return true
 }
@@ -496,6 +497,6 @@ func (s *server) launched(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	p := &process{stdin: l.Stdin, stdout: l.Stdout, contained: true, stopLaunched: l.Stop, drained: make(chan struct{})}
-	close(p.drained) // Launch handles stderr
+	close(p.drained) // Launch reads stderr itself
 	return p, nil
 }

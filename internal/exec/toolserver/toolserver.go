@@ -84,8 +84,9 @@ type Options struct {
 	Manifest string
 	// Lookup resolves $env:NAME references.
 	Lookup func(name string) (string, bool)
-	// Authorize adds authorization headers to a request to a remote server. It is called only if the manifest declares no
-	// such header. It returns the secret part of the headers that it added. If Authorize is nil, no headers are added.
+	// Authorize adds authorization headers to a request to a remote server. It is not called if the manifest declares
+	// an authorization header. It returns the secret part of the headers that it added. If Authorize is nil, no
+	// headers are added.
 	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
 	// SignIn returns the sign-in that the requests to a remote server use, or nil. It is not called if the manifest
 	// declares an authorization header for the server.
@@ -121,8 +122,8 @@ type Options struct {
 	// Owner returns the client that owns all connections. It waits until the client is known. Its result may be nil. If
 	// Owner is not set, several clients share the servers.
 	Owner func(context.Context) *call.Client
-	// OnNotify receives the servers' notifications. It is also called when the tools of a server change. It must not
-	// block.
+	// OnNotify receives the servers' notifications. The manager also calls it when the tools of a server change. It
+	// must not block.
 	OnNotify func(alias, method string, params jsontext.Value)
 
 	startTimeout time.Duration // time limit for the start of a server, without the download; 0 means 90 s
@@ -134,14 +135,14 @@ type Options struct {
 
 // SignIn authorizes the requests to a remote server. A signin.Session implements it.
 type SignIn interface {
-	// Header adds the token to a request and returns it. It returns "" if there is none.
+	// Header adds the token to a request and returns the token. It returns "" if there is no token.
 	Header(ctx context.Context, h http.Header) (token string, err error)
 	// Prove adds a proof to a request whose token is bound to a key.
 	Prove(req *http.Request) error
 	// Refused handles an answer with status 401 or 403, as described at [mcpwire.HTTPOptions].
 	Refused(ctx context.Context, req *http.Request, resp *http.Response, try int) (again bool, err error)
-	// Missing reports whether the server refused the last request for lack of a valid sign-in, and no one has signed in
-	// since.
+	// Missing reports whether the server refused the last request for lack of a valid sign-in, and the sign-in has
+	// not changed since.
 	Missing() bool
 }
 
@@ -150,8 +151,8 @@ type Spec struct {
 	agent.Server
 	// Tools are the names of the declared tools.
 	Tools []string
-	// If Learn is set, all tools are accepted at the first verification and are then treated as the declared tools. The
-	// field Tools is ignored.
+	// If Learn is set, all tools are accepted at the first verification. From then on, they count as the declared
+	// tools. The field Tools is ignored.
 	Learn bool
 	// Definitions holds the tool definitions that are known before the first start, by tool name.
 	Definitions map[string][]byte
@@ -167,10 +168,10 @@ type Spec struct {
 	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 	// RoundTripper sends requests to a remote server. If it is nil, mcpwire's default is used.
 	RoundTripper http.RoundTripper
-	// Find completes the spec before the first start. If Find fails, it is called again before the next start. The error
-	// may be an [*Unavailable]. If Find is nil, the spec is already complete.
+	// Find completes the spec before the first start. If Find returns an error, it is called again before the next
+	// start. The error may be an [*Unavailable]. If Find is nil, the spec is already complete.
 	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
-	// If Problem is not nil, the first start fails with this error and does not call Find. Later starts call Find.
+	// If Problem is not nil, the first start fails with this error without calling Find. Later starts call Find.
 	Problem error
 }
 
@@ -258,8 +259,8 @@ func (m *Manager) each(do func(*server)) {
 	wg.Wait()
 }
 
-// Proofs returns the proofs of the servers in the manifest's order. A lazy server that is not running is included
-// only if its last start failed.
+// Proofs returns the proofs of the servers in the manifest's order. It includes a lazy server that is not running
+// only if the server's last start failed.
 func (m *Manager) Proofs() []Proof {
 	proofs := make([]Proof, 0, len(m.order))
 	for _, s := range m.order {

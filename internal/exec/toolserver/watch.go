@@ -15,13 +15,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Clients do not learn that a server was restarted. Therefore, subscriptions survive a restart: ambit renews them
-// when the server is running again. It asks the gateway before each renewal, because the rules may have changed.
+// Clients do not notice when a server restarts. ambit therefore renews their subscriptions when the server is running
+// again. It asks the gateway before each renewal, because the rules may have changed.
 
 // watch is a resource that clients watch through the shared connection.
 type watch struct {
-	// clients contains the subscriptions of each client, by client key. A client can cancel only its own subscriptions. All
-	// clients without a key are treated as one client.
+	// clients contains the subscriptions of each client, by client key. A client can cancel only its own
+	// subscriptions. Clients without a key share the key "".
 	clients map[string][]*call.Forward
 	uri     jsontext.Value
 	conn    *mcpwire.Conn      // connection that carries the subscription
@@ -49,7 +49,7 @@ type privateWatches struct {
 	forgot bool // whether the server may have lost these subscriptions
 }
 
-// watch adds a client's subscription to a resource. For the first client, it sends a request over the shared
+// watch adds a client's subscription to a resource. For the first subscription, it sends a request over the shared
 // connection. All clients get the answer to this request, even if the first client cancels.
 func (s *server) watch(ctx context.Context, key, uri string, f *call.Forward) (jsontext.Value, error) {
 	conn, err := s.ready(ctx)
@@ -100,7 +100,7 @@ func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsont
 	w.result, w.err = result, err
 	close(w.answered)
 	if err != nil || len(w.clients) == 0 {
-		s.drop(uri, w) // even after an error, the server may have accepted the subscription
+		s.drop(uri, w) // the server may have accepted the subscription even after an error
 	}
 }
 
@@ -127,10 +127,11 @@ func (s *server) begin(uri string, w *watch, conn *mcpwire.Conn) (ask func(conte
 	}
 }
 
-// listen keeps a subscription of the newer protocol generation open until ctx is cancelled, the connection is closed or
-// the server refuses the request. Updates arrive as notifications. The server answers the request when the subscription
-// ends. listen then sends the request again after a pause, if it is still wanted. The pauses grow with each attempt. If
-// the server could not be reached, the next call to the server ends the pause early.
+// listen keeps a subscription of the newer protocol generation open until ctx is cancelled, the connection is closed
+// or the server refuses the request. Updates arrive as notifications. The server answers the request only when the
+// subscription ends. If the subscription is still wanted, listen then sends the request again after a pause. The
+// pauses grow with each attempt. If the server could not be reached, the next call to the server ends the pause
+// early.
 func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request, wanted func(context.Context) bool) {
 	clock := s.options.clock
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -192,13 +193,13 @@ func (s *server) stillWatched(ctx context.Context, uri string, w *watch) bool {
 	return ctx.Err() == nil && s.watched[uri] == w && len(w.clients) > 0
 }
 
-// refuses asks the gateway whether a subscription may be renewed.
+// refuses reports whether the gateway refuses to renew a subscription. It logs the reason.
 func (s *server) refuses(ctx context.Context, f *call.Forward) bool {
 	err := f.Allowed(ctx)
-	if err == nil || ctx.Err() != nil { // if ctx has ended, nothing is renewed now
+	if err == nil || ctx.Err() != nil { // if ctx has ended, do not renew any subscription
 		return false
 	}
-	s.warn(fmt.Sprintf("the subscription to a resource is not renewed: %v", err))
+	s.warn(fmt.Sprintf("the subscription to a resource was not renewed: %v", err))
 	return true
 }
 
@@ -272,7 +273,7 @@ func (s *server) unwatchAll(key string) {
 	}
 }
 
-// notePrivate records that a subscription on a client's separate connection began or ended.
+// notePrivate records the beginning or the end of a subscription on a client's separate connection.
 func (s *server) notePrivate(f *call.Forward, uri string) {
 	c := f.Client
 	s.mu.Lock()
@@ -296,8 +297,8 @@ func (s *server) notePrivate(f *call.Forward, uri string) {
 	a.uris[uri] = f
 }
 
-// handleGap is called if notifications of the shared connection may have been lost. The tools may have changed, so
-// the server is verified again. The parameter reports whether the server may have lost its subscriptions.
+// handleGap is called if notifications of the shared connection may have been lost. It requests a verification,
+// because the tools may have changed. The parameter reports whether the server may also have lost its subscriptions.
 func (s *server) handleGap(forgotten bool) {
 	s.mu.Lock()
 	s.forgot = s.forgot || forgotten
@@ -315,9 +316,9 @@ func (s *server) handleClientGap(key string, forgotten bool) {
 	s.requestRecheck()
 }
 
-// resubscribe renews the subscriptions that a verified server may have lost. It works in the background. The caller
-// holds the mutex. If the server has subscriptions, the caller must run in a goroutine of s.done, because the counter
-// of s.done must not be zero when another goroutine is added.
+// resubscribe renews the subscriptions that a verified server may have lost, in the background. The caller holds the
+// mutex. If the server has subscriptions, the caller must run in a goroutine of s.done, because the counter of s.done
+// must not be zero when another goroutine is added.
 func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false
