@@ -88,7 +88,7 @@ func (a *Agent) Access(s *Server) Access {
 		for _, host := range m.hosts() {
 			r := Right{Kind: CanConnect, What: host, Reason: m.where + ", and " + connects}
 			if LocalHost(host) {
-				r.Reason += "; it is a local address, which only ambit allow --private opens"
+				r.Reason += "; the address is local, so the right takes effect only with: ambit allow --private"
 			}
 			if connects != "" {
 				access.add(r)

@@ -104,7 +104,8 @@ func TestAccessReasons(t *testing.T) {
 	}, agent.Write, agent.Network)
 	want := []string{
 		"named in its arguments, and its tool do_write writes",
-		"named in its setting DB, and its tool do_network connects; it is a local address, which only ambit allow --private opens",
+		"named in its setting DB, and its tool do_network connects; " +
+			"the address is local, so the right takes effect only with: ambit allow --private",
 	}
 	for i, r := range a.Access(&a.Servers[0]) {
 		if r.Reason != want[i] {

@@ -181,7 +181,7 @@ func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		// Other users must not read the file, although it is encrypted.
 		if err := os.Chmod(f.path, 0o600); err != nil {
-			return contents{}, fmt.Errorf("other users can access the vault, and its mode cannot be changed: %w", err)
+			return contents{}, fmt.Errorf("other users can access the vault, and its permissions cannot be changed: %w", err)
 		}
 	}
 	c, err := f.decrypt()

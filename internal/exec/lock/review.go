@@ -19,7 +19,7 @@ import (
 func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change, error) {
 	was, err := lockOf(installed, filepath.Dir(installed.Path))
 	if err != nil {
-		detail := fmt.Sprintf("the lock of the installed agent cannot be read: %v", err)
+		detail := fmt.Sprintf("the lock file of the installed agent cannot be read: %v", err)
 		return []manifest.Change{{What: "lock", Detail: detail}}, nil
 	}
 	now, err := lockOf(m, folder)
@@ -67,7 +67,7 @@ func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change
 			changed(of, pack.Change{Field: "the recipe", Old: string(before), New: string(after)})
 		}
 		if a.Package.Here() == (pack.Build{}) && b.Package.Here() != (pack.Build{}) {
-			add("the lock now decides which dependencies of %s are installed; before, this machine decided", of)
+			add("the new lock file determines the installed dependencies of %s; so far, this machine determined them", of)
 		}
 	}
 	return out, nil
@@ -82,7 +82,7 @@ func lockedFirst(now *pack.LockedAgent) []manifest.Change {
 		if p.Here() == (pack.Build{}) && len(p.Scripts) == 0 {
 			continue
 		}
-		detail := fmt.Sprintf("the lock decides which dependencies are installed for server %s", diag.Quote(alias))
+		detail := fmt.Sprintf("the lock file determines the installed dependencies of server %s", diag.Quote(alias))
 		for _, name := range p.Scripts {
 			detail += fmt.Sprintf(", and lets the install scripts of %s run", diag.Quote(name))
 		}

@@ -80,19 +80,19 @@ func TestRelocked(t *testing.T) {
 	}{
 		"the same":           {at(one(nil)), at(one(nil)), ""},
 		"first lock":         {at(nil), at(one(nil)), ""},
-		"first dependencies": {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock decides which dependencies are installed for server "fs"`},
+		"first dependencies": {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock file determines the installed dependencies of server "fs"`},
 		"the first dependencies for another platform": {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
 		"first scripts":                  {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and lets the install scripts of "evil" run`},
 		"never locked":                   {at(nil), at(nil), ""},
 		"the new version has no lock":    {at(one(nil)), at(nil), "the installed agent has a lock file, but the new version has none"},
-		"was damaged":                    {damaged, at(one(nil)), "the lock of the installed agent cannot be read"},
+		"was damaged":                    {damaged, at(one(nil)), "the lock file of the installed agent cannot be read"},
 		"a removed tool":                 {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
 		"another description":            {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed from "Reads." to "Sends."`},
 		"another package":                {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed from "1" to "2"`},
 		"another server":                 {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
 		"other arguments":                {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed from {"version":"1"`},
 		"other dependencies":             {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
-		"dependencies from the lock":     {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now decides which dependencies of server "fs" are installed`},
+		"dependencies from the lock":     {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the new lock file determines the installed dependencies of server "fs"`},
 		"locked on another platform too": {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
 		got, err := Relocked(tt.was, tt.now, filepath.Dir(tt.now.Path))

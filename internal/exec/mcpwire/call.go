@@ -340,7 +340,7 @@ func (c *Conn) ListTools(ctx context.Context) ([]Tool, error) {
 			return tools, nil
 		}
 		if slices.Contains(cursors, string(cursor)) {
-			return nil, fmt.Errorf("%s: %w", methodListTools, malformed("the list of tools repeats a page", cursor))
+			return nil, fmt.Errorf("%s: %w", methodListTools, malformed("the server repeats a page of the list", cursor))
 		}
 		cursors = append(cursors, string(cursor))
 		params = slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))
@@ -383,15 +383,15 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 // would be ambiguous.
 func toolName(raw []byte) (string, error) {
 	if raw[0] != '{' {
-		return "", malformed("a tool is not an object", raw)
+		return "", malformed("a tool definition is not an object", raw)
 	}
 	name, twice := pick(raw, "name")
 	if twice {
-		return "", malformed("a tool has two names", raw)
+		return "", malformed("a tool definition has two names", raw)
 	}
 	s, ok := rawjson.Text(name[0])
 	if !ok || s == "" {
-		return "", malformed("a tool has no name", raw)
+		return "", malformed("a tool definition has no name", raw)
 	}
 	return s, nil
 }

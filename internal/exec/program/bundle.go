@@ -415,7 +415,8 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 		l.echo = secret.NewEcho(l.known, values)
 	}
 	if err != nil {
-		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "output cannot be scanned for credentials: %v", err)
+		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
+			"the code's output cannot be scanned for credentials: %v", err)
 	}
 	return l, nil
 }

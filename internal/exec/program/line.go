@@ -49,7 +49,7 @@ func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec
 	// Other users cannot enter the folder, but the user of the sandbox must be able to read the file.
 	folder, err := sandbox.TempDir()
 	if err != nil {
-		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
+		return nil, failed(NotStarted, "the file with the agent's memory cannot be written: %v", err)
 	}
 	remove = func() { os.RemoveAll(folder) }
 	file := filepath.Join(folder, "memory.jsonl")
@@ -58,7 +58,7 @@ func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec
 	}
 	if err != nil {
 		remove()
-		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
+		return nil, failed(NotStarted, "the file with the agent's memory cannot be written: %v", err)
 	}
 	s.Pool = nil // use a new sandbox, because prepared sandboxes lack this file
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: memoryFile})

@@ -113,7 +113,7 @@ func folderSize(dir string) (int64, error) {
 	return sum.bytes, nil
 }
 
-// measure is the sum of the files in a folder.
+// measure is the total size of the files in a folder, and their number.
 type measure struct{ bytes, files int64 }
 
 // add adds the files of a folder and closes the folder.

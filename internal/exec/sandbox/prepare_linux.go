@@ -88,7 +88,7 @@ func (m *machine) prepare(s shape) (*running, error) {
 			continue
 		}
 		if !filepath.IsAbs(mount.Source) || !filepath.IsAbs(mount.To) {
-			return nil, &setupError{"mounts", "a path is not absolute"}
+			return nil, &setupError{"mounts", "the path " + mount.Source + " or " + mount.To + " is not absolute"}
 		}
 		fd, err := openPlain(mount.Source)
 		if err != nil {
@@ -351,8 +351,8 @@ func firstProcess(status io.Reader, first chan<- int) {
 	io.Copy(io.Discard, status)
 }
 
-// findUsers returns a range of user ids for runs. No account has any of these ids, and all of them are mapped in the
-// current user namespace. If ambit is not root, the range is empty.
+// findUsers returns a range of user ids for the runs of an ambit that is root. No account has any of these ids, and
+// all of them are mapped in the current user namespace.
 func findUsers(uidMap string) (span, error) {
 	for _, s := range []span{{0x70000000, 1 << 28}, {61184, 4000}} {
 		for line := range strings.Lines(uidMap) {
@@ -367,7 +367,7 @@ func findUsers(uidMap string) (span, error) {
 			}
 		}
 	}
-	return span{}, errors.New("ambit's user namespace has no unused user ids")
+	return span{}, errors.New("ambit's user namespace maps too few user ids for the users of sandboxes")
 }
 
 // ownFile opens ambit's binary. If other users must execute the binary but do not have permission, ownFile returns a

@@ -188,7 +188,7 @@ type scan struct {
 	at       time.Time
 }
 
-// programsIn returns the native programs in a folder of libraries.
+// programsIn returns the executable files in a folder of libraries, except libraries and Python files.
 func programsIn(folder string) []string {
 	if known, ok := scanned.Load(folder); ok && time.Since(known.(scan).at) < scanTime {
 		return known.(scan).programs

@@ -140,7 +140,7 @@ func (f fixedRedirect) Redirect(context.Context, int) (string, error) { return s
 // therefore cannot complete it for them.
 func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect string, more ...string) (Begun, error) {
 	if k.shared == nil {
-		return Begun{}, errors.New("callers can sign in only to a daemon")
+		return Begun{}, errors.New("only a daemon can sign in callers, and this process is not a daemon")
 	}
 	switch byCaller, err := k.ByCaller(t.Endpoint); {
 	case err != nil:
@@ -223,7 +223,7 @@ func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Chal
 // returned. The principal and the session must be those that began the sign-in. An answer can be used only once.
 func (k *Keeper) Complete(ctx context.Context, principal, session string, answer url.Values) (Grant, error) {
 	if k.shared == nil {
-		return Grant{}, errors.New("callers can sign in only to a daemon")
+		return Grant{}, errors.New("only a daemon can sign in callers, and this process is not a daemon")
 	}
 	w, err := k.takeVisit(ctx, principal, session, answer.Get("state"))
 	if err != nil {

@@ -99,7 +99,7 @@ func (u *Upstream) badIdentity() string {
 	case u.Identity != "" && u.Identity != callerIdentity && u.Identity != ownerIdentity:
 		return "identity must be " + diag.Words([]string{callerIdentity, ownerIdentity}, "or")
 	case u.Identity == callerIdentity && u.Grant != "":
-		return "grant obtains the owner's tokens without a person, so identity cannot be caller"
+		return "identity cannot be caller if grant is set, because grant obtains tokens of the owner"
 	}
 	return ""
 }

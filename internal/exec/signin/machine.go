@@ -137,7 +137,7 @@ func signAssertion(key, clientID, issuer string) (string, error) {
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: private}, nil)
 	if err != nil {
-		return "", errors.New("the private key of the client cannot sign")
+		return "", errors.New("cannot sign with the private key of the client")
 	}
 	now := time.Now()
 	text, err := jwt.Signed(signer).Claims(jwt.Claims{
@@ -145,7 +145,7 @@ func signAssertion(key, clientID, issuer string) (string, error) {
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(assertionLife)),
 	}).Serialize()
 	if err != nil {
-		return "", errors.New("the private key of the client cannot sign")
+		return "", errors.New("cannot sign with the private key of the client")
 	}
 	return text, nil
 }
