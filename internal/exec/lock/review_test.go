@@ -82,7 +82,7 @@ func TestRelocked(t *testing.T) {
 		"first lock":         {at(nil), at(one(nil)), ""},
 		"first dependencies": {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock file determines the installed dependencies of server "fs"`},
 		"the first dependencies for another platform": {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
-		"first scripts":                  {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and lets the install scripts of "evil" run`},
+		"first scripts":                  {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `of server "fs", and lets the install scripts of "evil" run`},
 		"never locked":                   {at(nil), at(nil), ""},
 		"the new version has no lock":    {at(one(nil)), at(nil), "the installed agent has a lock file, but the new version has none"},
 		"was damaged":                    {damaged, at(one(nil)), "the lock file of the installed agent cannot be read"},
