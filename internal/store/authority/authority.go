@@ -55,9 +55,9 @@ const (
 	Grant     Kind = "grant"
 	Allowance Kind = "allowance"
 	Review    Kind = "review"
-	// Lock is a row for all lock files that an agent has used.
+	// Lock marks one row that covers all lock files that an agent has used.
 	Lock Kind = "lock file"
-	// used marks a single-use id that was used. It is the only kind without a row in another table.
+	// used marks a single-use id that was spent. Such entries have no row in another table.
 	used Kind = "used"
 )
 
@@ -128,7 +128,7 @@ type entry struct {
 	until int64
 }
 
-// View is the register as one transaction sees it.
+// View is the content of the register in one transaction.
 type View struct {
 	Head
 	entries map[key]entry
@@ -146,8 +146,8 @@ func (v *View) Knows(kind Kind, id string) bool {
 	return ok
 }
 
-// Missing returns the rows of the register that are still valid but are not among claims. They were deleted or changed
-// in their tables.
+// Missing returns the rows in the register that are still valid but are not among claims. Something deleted or changed
+// these rows in their tables.
 func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
 	has := map[key]bool{}
 	for _, row := range claims {
@@ -290,7 +290,7 @@ func UntilText(end time.Time) string {
 	return "until " + end.UTC().Format(time.RFC3339)
 }
 
-// ID returns the id of a row that several values identify. Parts is its inverse.
+// ID combines the values that identify a row into one id. Parts is its inverse.
 func ID(values ...string) string {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -299,7 +299,7 @@ func ID(values ...string) string {
 	return string(text)
 }
 
-// Parts returns the values that ID was called with, or nil.
+// Parts returns the values from which ID made an id, or nil.
 func Parts(id string) (values []string) {
 	if json.Unmarshal([]byte(id), &values) != nil {
 		return nil
@@ -319,8 +319,8 @@ func (r *Register) Put(tx state.Tx, rows ...Row) error {
 
 func (row Row) entry() entry { return entry{sha256.Sum256(row.Content), state.Micros(row.Until)} }
 
-// Remove removes a row from the register, and reports whether the register contained it. Remove must work even if the
-// row is missing from its table. Otherwise, an attacker could delete a row before it is revoked, and restore it later.
+// Remove removes a row from the register, and reports whether the register contained it. Remove works even if the row
+// is missing from its table. Otherwise, an attacker could delete a row before it is revoked, and restore it later.
 func (r *Register) Remove(tx state.Tx, kind Kind, id string) (bool, error) {
 	n, err := r.RemoveFunc(tx, kind, func(other string) bool { return other == id })
 	return n > 0, err
@@ -365,8 +365,8 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 	return n, err
 }
 
-// UsedKept is how long a used id stays in the register after it expires. If a clock was ahead and is set back, the id
-// must not become usable again.
+// UsedKept is how long a used id stays in the register after it expires. If a clock was ahead and is set back, an id
+// that has expired can become valid again, and must then still count as used.
 const UsedKept = 31 * 24 * time.Hour
 
 // Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops
@@ -502,12 +502,12 @@ func (v *View) clone() *View {
 	return &View{Head: v.Head, entries: entries}
 }
 
-// write replaces the stored register v with the register next.
+// write replaces the stored register v with the register next, and writes only the differences.
 func (r *Register) write(tx state.Tx, v, next *View) error {
 	switch {
 	case maps.Equal(v.entries, next.entries):
 		return nil
-	case v.MAC == nil: // rows without a head are not part of a register
+	case v.MAC == nil: // no register is stored, so replace any entries
 		return r.writeAll(tx, next)
 	}
 	for k := range v.entries {

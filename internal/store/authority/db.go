@@ -13,7 +13,7 @@ import (
 // reject an older register.
 type DB struct {
 	state.DB
-	// Warn reports that the home cannot remember a register. It must be set before the store is used, or be nil.
+	// Warn reports that the home cannot remember a register. It may be nil. It must be set before the store is used.
 	Warn func(error)
 
 	memory *Memory // nil if the home does not remember registers
@@ -25,10 +25,10 @@ type DB struct {
 // those in m.
 func Track(db state.DB, m *Memory) *DB { return &DB{DB: db, memory: m} }
 
-// Read is like the Read of [state.DB].
+// Read is like the method Read of [state.DB].
 func (d *DB) Read(ctx context.Context, f func(state.Tx) error) error { return d.run(ctx, d.DB.Read, f) }
 
-// Write is like the Write of [state.DB].
+// Write is like the method Write of [state.DB].
 func (d *DB) Write(ctx context.Context, f func(state.Tx) error) error {
 	return d.run(ctx, d.DB.Write, f)
 }
@@ -37,7 +37,7 @@ func (d *DB) run(
 	ctx context.Context, transact func(context.Context, func(state.Tx) error) error, f func(state.Tx) error,
 ) error {
 	seen, damaged := d.newest()
-	var last *trackedTx // the last run counts, because transact can run f more than once
+	var last *trackedTx // transact can run f more than once; only the last run counts
 	err := transact(ctx, func(tx state.Tx) error {
 		last = &trackedTx{Tx: tx, seen: seen, damaged: damaged}
 		return f(last)
@@ -53,7 +53,7 @@ func (d *DB) run(
 type trackedTx struct {
 	state.Tx
 	seen    Head
-	damaged error // the error if seen may be too old because the home's file is damaged
+	damaged error // the error if seen may be out of date because the home's file is damaged
 	last    Head  // the register that was last read or written in the transaction
 	adopted bool  // whether a person has accepted that register
 }

@@ -33,8 +33,8 @@ func MemoryOf(h home.Home, storeURL string) *Memory {
 	return m
 }
 
-// DamagedError means that the file in which a home remembers registers cannot be read. Without it, this machine cannot
-// tell whether the register of a store is an older one.
+// DamagedError means that the file in which a home remembers registers cannot be read. Without that file, this machine
+// cannot detect that the register of a store is an older one.
 type DamagedError struct {
 	File string
 	Err  error
@@ -49,7 +49,8 @@ func (e *DamagedError) Error() string {
 // Unwrap returns why the file cannot be read.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newest returns the newest register that the home has seen. It reads the file only if it has changed.
+// newest returns the newest register of the store that the home has seen. It reads the file only if the file has
+// changed.
 func (m *Memory) newest() (Head, error) {
 	if m == nil {
 		return Head{}, nil
@@ -68,7 +69,7 @@ func (m *Memory) newest() (Head, error) {
 	return m.read, nil
 }
 
-// all returns the newest register of each store. If there is no file, the home has seen none.
+// all returns the newest register of each store. It returns none if there is no file.
 func (m *Memory) all() (all map[string]Head, err error) {
 	text, err := os.ReadFile(m.file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -60,7 +60,7 @@ type file struct {
 	rel   string // the path relative to the home
 	mode  fs.FileMode
 	text  []byte
-	there bool // whether the home already contains the file
+	there bool // whether the home already contains the file with the same content
 }
 
 // readFiles reads the files of a backup. It fails if the home contains one of the files with different content. The
@@ -115,7 +115,7 @@ func rank(rel string) int {
 func restoreFiles(files []file, dir string, move func(from, to string) error) (done int, err error) {
 	dir = filepath.Clean(dir)
 	staged := filepath.Join(dir, "restore.part")
-	if err := os.RemoveAll(staged); err != nil { // an interrupted restore can leave this folder behind
+	if err := os.RemoveAll(staged); err != nil { // an interrupted restore can leave this directory behind
 		return 0, err
 	}
 	defer os.RemoveAll(staged)
@@ -148,7 +148,7 @@ func restoreFiles(files []file, dir string, move func(from, to string) error) (d
 			return done, err
 		}
 		done++
-		for to != dir { // the file must be on disk before the next file appears
+		for to != dir { // the entries of the directories must be on disk before the next file is moved
 			to = filepath.Dir(to)
 			if err := home.SyncFolder(to); err != nil {
 				return done, err
@@ -177,7 +177,7 @@ func restoreRows(ctx context.Context, src Source, db state.DB, schema int) (n in
 		if err := checkEmpty(tx); err != nil {
 			return err
 		}
-		for _, t := range migrations.Tables(steps) { // delete the rows that every new store has
+		for _, t := range migrations.Tables(steps) { // a new store already contains some rows, so delete them
 			if _, err := tx.Exec(`DELETE FROM ` + t.Name); err != nil {
 				return err
 			}
@@ -226,7 +226,7 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 		names, marks = append(names, c.Name), append(marks, fmt.Sprintf("$%d", i+1))
 	}
 	query := `INSERT INTO ` + t.Name + ` (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(marks, ", ") + `)`
-	page, err := io.ReadAll(r) // a bufio.Scanner would rescan a long line after every read
+	page, err := io.ReadAll(r) // a bufio.Scanner would scan a long line again after every read
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}

@@ -251,7 +251,7 @@ func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 	return k, nil
 }
 
-// findIn reads a key and the head of the register with one query, because every request of a caller needs both.
+// findIn reads a key and the head of the register with one query, because every request with a key needs both.
 func (a *APIKeys) findIn(tx state.Tx, id string) (k *APIKey, err error) {
 	var h authority.Head
 	err = tx.Query(`SELECT `+keyColumns+`, h.name, h.version, h.mac FROM api_keys k
@@ -501,7 +501,7 @@ func listText(list []string) (string, error) {
 	return string(text), err
 }
 
-// Claims returns the keys that are valid according to their rows alone, whether or not the register contains them.
+// Claims returns the keys that are valid according to their rows alone. The register may contain them or not.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(allKeys+` WHERE revoked = 0`, nil, func(r state.Row) error {
 		k, err := scanKey(r)

@@ -1,14 +1,15 @@
 package identity
 
-// Attributes contains what a verified credential says about its holder, besides the holder's name. Policy rules can use
-// the attributes. The statements of a client or an agent about itself are never attributes.
+// Attributes contains the properties of a credential's holder that the verified credential contains, besides the
+// holder's name. Policy rules can use the attributes. What a client or an agent claims about itself is never an
+// attribute.
 type Attributes struct {
 	Kind Kind `json:"kind,omitempty"`
 	// Issuer is the OpenID provider that issued the token. It is empty for an API key.
 	Issuer string `json:"issuer,omitempty"`
-	// Groups lists the groups of the holder, as policy rules name them.
+	// Groups lists the holder's groups, by the names that policy rules use.
 	Groups []string `json:"groups,omitempty"`
-	// ACR and AMR say how the holder signed in: the authentication context class, and the methods (RFC 8176).
+	// ACR and AMR describe how the holder signed in: the authentication context class, and the methods (RFC 8176).
 	ACR string   `json:"acr,omitempty"`
 	AMR []string `json:"amr,omitempty"`
 }

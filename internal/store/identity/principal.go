@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Kind says how a principal was authenticated.
+// Kind is the way in which a principal was authenticated.
 type Kind string
 
 // The ways to authenticate a principal.
@@ -41,7 +41,7 @@ type Principal struct {
 	// only the agents in Agents.
 	Everywhere bool
 	Agents     []string
-	// Issuer, Groups, ACR and AMR are explained at [Attributes].
+	// For Issuer, Groups, ACR and AMR, see [Attributes].
 	Issuer string   `json:",omitempty"`
 	Groups []string `json:",omitempty"`
 	ACR    string   `json:",omitempty"`

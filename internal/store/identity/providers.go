@@ -118,13 +118,13 @@ func pathOf(claims map[string]jsontext.Value, name string) []string {
 	return slices.Collect(jsontext.Pointer(name).Tokens())
 }
 
-// claim returns the claim at a path. It returns nil if the claim is absent or null. It fails if there is something other
-// than an object on the path.
+// claim returns the claim at a path. It returns nil if the claim is absent or null. It fails if a value on the way to
+// the claim is not an object.
 func claim(claims map[string]jsontext.Value, path []string) (value jsontext.Value, err error) {
 	members := claims
 	for i, token := range path {
 		if i > 0 && value != nil && json.Unmarshal(value, &members) != nil {
-			return nil, errors.New("is not in an object")
+			return nil, errors.New("cannot be read, because part of its path is not an object")
 		}
 		if value, members = members[token], nil; string(value) == "null" {
 			value = nil

@@ -69,8 +69,8 @@ type checker struct {
 	held   int64   // the size of the last confirmed claim
 	signed int64   // the number of records that a checkpoint covers
 	erased int64   // the number of records without content
-	// If erasable is set, every record without content is accepted. If erasable is not set, the roster must list the
-	// erasure of each record without content. The erasure can be listed after the erased record.
+	// If erasable is set, every record without content is accepted. Otherwise, the roster must list the erasure of each
+	// record without content. In log 0, that entry can come after the erased record.
 	erasable bool
 	empty    []span // the ranges of records without content
 	edge     edge

@@ -87,7 +87,7 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 		}
 		k.maxSize[h.Old][h.Log] = h.Size
 	}
-	for _, way := range []map[string]Key{before, next} { // the last one leads to the newest key
+	for _, way := range []map[string]Key{before, next} { // the second map leads to the newest key
 		k.newest = trusted
 		for steps := 0; steps <= len(list); steps++ {
 			to, ok := way[k.newest.String()]

@@ -311,7 +311,7 @@ func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64,
 		var block int64
 		var calls []byte
 		if err := r.Scan(&block, &calls); err != nil {
-			calls = call // the column has the wrong type, so the block must be read
+			calls = call // the column has the wrong type, so the block may contain the call
 		}
 		for ; len(calls) >= 4; calls = calls[4:] {
 			if bytes.Equal(calls[:4], call) {
@@ -327,7 +327,7 @@ func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64,
 	return found, err
 }
 
-// indexPage contains the index entries for a page of records that Verify checks.
+// indexPage contains the index entries for the records of one page.
 type indexPage struct {
 	first, next int64
 	values      map[[2]int64]bool // the keys are pairs of block and sum

@@ -45,8 +45,8 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 	}
 }
 
-// Through makes the journal use db, which must be a wrapper around the journal's database. For example, the wrapper can
-// measure the time of transactions. Through must be called before any other method.
+// Through makes the journal use db, which must be a wrapper around the journal's database, for example one that
+// measures the time of transactions. Through must be called before any other method.
 func (j *Journal) Through(db state.DB) { j.db = db }
 
 // Enter counts a gateway call that has started and will be recorded. The caller of Enter must run the

@@ -32,8 +32,8 @@ const (
 type posting struct {
 	dir    string
 	writer atomic.Pointer[wal.Writer] // nil if this process has no write-ahead log
-	last   atomic.Pointer[string]     // the file that was posted last
-	stuck  atomic.Bool                // whether the last attempt to post failed
+	last   atomic.Pointer[string]     // the name of the current file at the last call of postCurrent
+	stuck  atomic.Bool                // whether the last attempt to post entries failed
 
 	syncFolder func(dir string) error
 
@@ -68,7 +68,7 @@ func (j *Journal) Note(r *Record) error {
 		r.Time = j.now()
 	}
 	p := &j.posting
-	// While posting fails, write directly to the store, so that the caller gets the error.
+	// While posts fail, write directly to the store, so that the caller gets the error.
 	if w := p.writer.Load(); w != nil && !p.stuck.Load() {
 		body := appendBody(make([]byte, 0, 1024), r)
 		if err := w.Write(body, int(j.calls.Load())-1); err == nil {

@@ -16,7 +16,7 @@ func init() {
 		{"P445", "internal/exec/signin/flow.go", `case isErrorCode(e.code):`, `case e.code != "":`, "./internal/exec/signin", "TestErrorCodes"},
 		{"P446", "internal/exec/signin/dpop.go", `context.WithValue(ctx, oauth2.HTTPClient, &c)`, `context.WithValue(ctx, oauth2.HTTPClient, http.DefaultClient)`, "./internal/exec/signin", "TestPrivateEndpoints"},
 		{"P446", "internal/exec/signin/discover.go", `	resp, err := c.client.Do(req)`, `	resp, err := http.DefaultTransport.RoundTrip(req)`, "./internal/exec/signin", "TestPrivateEndpoints"},
-		{"P447", "internal/store/identity/providers.go", `return nil, errors.New("is not in an object")`, `return nil, nil`, "./internal/store/identity", "TestNestedGroupsAreCertain"},
+		{"P447", "internal/store/identity/providers.go", `return nil, errors.New("cannot be read, because part of its path is not an object")`, `return nil, nil`, "./internal/store/identity", "TestNestedGroupsAreCertain"},
 		{"P447", "internal/store/identity/providers.go", `elsewhere[path[0]] != nil ||`, `elsewhere[c.GroupsClaim] != nil ||`, "./internal/store/identity", "TestNestedGroupsAreCertain"},
 		{"P447", "internal/store/identity/providers.go", ` || claims[path[0]] == nil && string(claims["hasgroups"]) == "true"`, ``, "./internal/store/identity", "TestClaimsAreBounded"},
 		{"P448", "internal/exec/toolserver/callers.go", `if strings.HasSuffix(method, "/list_changed") {`, `if strings.HasPrefix(method, "") {`, "./internal/exec/toolserver", "TestNotificationsOfACaller"},
