@@ -79,9 +79,9 @@ func unreadable(path string, err error) error {
 	return usage("", "%w", err)
 }
 
-// unknownAgent returns the error for an argument that is neither an installed agent nor a file. Commands read a manifest
-// that the running daemon serves from another folder only by its path, so that a command means the same agent whether or
-// not the daemon runs.
+// unknownAgent returns the error for an argument that is neither an installed agent nor a file. A manifest that the
+// running daemon serves from another folder needs its path, so that a command means the same agent whether or not the
+// daemon runs.
 func unknownAgent(name string) error {
 	var names []string
 	if h, err := home.Find(); err == nil {
