@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -39,6 +40,9 @@ func meanings() []meaning {
 	}
 	for _, m := range policy.Meanings {
 		all = append(all, meaning{m.Code, "policy", "", m.Title, m.Why, m.Fix})
+	}
+	for _, m := range flow.Meanings {
+		all = append(all, meaning{string(m.Reason), "data flow", "", m.Title, m.Why, m.Fix})
 	}
 	for _, m := range daemon.Meanings() {
 		all = append(all, meaning{m.Code, "api", "", m.Title, m.Why, m.Fix})

@@ -9,24 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// Reason is why an argument is in doubt.
-type Reason string
-
-// The reasons for doubt.
-const (
-	// OnlyUntrusted means that the value, or a part of it, was seen only in untrusted text.
-	OnlyUntrusted Reason = "only_untrusted"
-	// AskedFor means that untrusted text asks for this action with this value.
-	AskedFor Reason = "asked_for"
-	// Named means that untrusted text asks for this action as a whole, for example for a deletion, whatever the
-	// arguments are.
-	Named Reason = "named"
-	// AcrossSources means that the value comes from another result than the destination.
-	AcrossSources Reason = "across_sources"
-	// Unknown means that the value has no known origin, and that text was forgotten that may have contained it.
-	Unknown Reason = "unknown_origin"
-)
-
 // Finding is one argument in doubt.
 type Finding struct {
 	// Argument is a JSON pointer to the argument. It is empty if the action as a whole is in doubt.

@@ -177,6 +177,7 @@ func codes(t *testing.T) string {
 		{"diagnostic", "Diagnostics", "Problems of a manifest, a lock, a skill or a bundle. Codes that begin with MX are for Matrix, GP for GPARS, CV for Covenant, FA for FindAgent; the others are for all dialects."},
 		{"refusal", "Refusals", "Reasons why a call was not made, or why its result was withheld."},
 		{"policy", "Rules", "Problems that `ambit policy check` finds in the user's own rules."},
+		{"data flow", "Data flow", "Reasons why an argument of a call is in doubt, as in the journal. See [data flow](../guides/data-flow.md)."},
 		{"api", "The daemon's API", "Reasons why the daemon refused an HTTP request."},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", part.title, part.about)
