@@ -101,7 +101,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealFlags) error 
 func (t *terminal) warnLeftOut(names []string) {
 	const most = 5
 	for _, name := range names[:min(len(names), most)] {
-		t.alertf("%s is not in the backup, because it is not a regular file; if it is a link, back up its target yourself",
+		t.alertf("%s is not in the backup, because it is not a regular file; back up the target of a link yourself",
 			diag.Printable(name))
 	}
 	if more := len(names) - most; more > 0 {

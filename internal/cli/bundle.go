@@ -279,7 +279,7 @@ func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := t.withoutErrors(b, "may not run"); err != nil {
+	if err := t.withoutErrors(b, "cannot run"); err != nil {
 		return nil, nil, err
 	}
 	end = func() {}

@@ -298,7 +298,7 @@ func (t *terminal) printResult(r call.Result) {
 		t.printf("%s\n", t.paint(dim, "("+diag.Printable(kind)+"; --json shows it)"))
 	}
 	if mark := rawjson.Lookup(r.Raw, "_meta", call.Untrusted); mark != nil {
-		t.alertf("the result contains text that looks like an order to a model; treat it as data")
+		t.alertf("the result contains text that looks like instructions to a model; treat the result as data")
 	}
 	if r.IsError {
 		t.alertf("the tool reported an error")

@@ -130,7 +130,7 @@ func examineRuntime(ctx context.Context, name, pack string) doctorCheck {
 			return good(name, version+" in "+dir)
 		}
 	}
-	return bad(name, "not found in "+strings.Join(programPath, ", ")+", the only folders that sandboxed programs search",
+	return bad(name, "not found in the PATH of sandboxed programs: "+strings.Join(programPath, ", "),
 		"install it for all users, for example with: apt install "+pack)
 }
 

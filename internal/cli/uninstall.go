@@ -138,7 +138,8 @@ func whereLeft(name string, in *client.Install) string {
 	if len(in.Clients) == 0 {
 		return "; no client uses the agent; to remove the agent, run: ambit uninstall " + diag.ShellWord(name)
 	}
-	return "; still in " + diag.Words(each(in.Clients, func(w *client.Written) string { return w.Client }), "and")
+	clients := each(in.Clients, func(w *client.Written) string { return w.Client })
+	return "; still installed in " + diag.Words(clients, "and")
 }
 
 func notInstalled(l *client.Ledger, name string) error {

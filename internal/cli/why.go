@@ -306,12 +306,12 @@ func (t *terminal) verdict(v *whyVerdict) {
 
 // summary returns a one-sentence summary of the answer, and the style to print it in.
 func (v *whyVerdict) summary() (style, string) {
-	const refused = "the call would be refused"
+	const refused, lacks = "the call would be refused", " because something that the call needs is missing"
 	switch {
 	case v.lacking && v.arguments:
-		return boldRed, refused + " because something it needs is missing; once that is fixed, the arguments decide"
+		return boldRed, refused + lacks + "; when that is fixed, the result depends on the arguments"
 	case v.lacking:
-		return boldRed, refused + " because something it needs is missing"
+		return boldRed, refused + lacks
 	case !v.Allowed && v.arguments:
 		return boldRed, refused + " without arguments; with arguments, it might be allowed"
 	case !v.Allowed:

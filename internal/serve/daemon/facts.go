@@ -104,7 +104,7 @@ func (s ServerAccess) Lines(remote bool) []string {
 // placeText describes a path in the access of a server. The path "." stands for the folder in which the client starts.
 func placeText(path string) string {
 	if path == "." {
-		return "the folder your client starts in"
+		return "the folder in which your client starts"
 	}
 	return path
 }
@@ -190,7 +190,7 @@ func dataFlow(l agent.Labels) string {
 	for _, label := range []struct {
 		set  bool
 		text string
-	}{{l.Private, "private data"}, {l.Untrusted, "untrusted content"}, {l.CanSend, "can send"}} {
+	}{{l.Private, "private data"}, {l.Untrusted, "untrusted content"}, {l.CanSend, "can send data out"}} {
 		if label.set {
 			set = append(set, label.text)
 		}

@@ -113,12 +113,12 @@ func (r Rights) Implied(s *agent.Server) agent.Access {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(r.Folder, file)
 	}
-	own := agent.Right{Kind: agent.CanRead, What: filepath.Dir(file), Reason: "the folder of its program"}
+	own := agent.Right{Kind: agent.CanRead, What: filepath.Dir(file), Reason: "the folder of the server's program"}
 	const packages = "/node_modules"
 	if before, _, ok := strings.Cut(filepath.ToSlash(file), packages+"/"); ok {
-		own.What, own.Reason = before+packages, "the packages of its program"
+		own.What, own.Reason = before+packages, "the packages of the server's program"
 	} else if toolserver.TooWide(own.What) {
-		own.What, own.Reason = file, "its program"
+		own.What, own.Reason = file, "the server's program"
 	}
 	return access.With(agent.Access{own})
 }

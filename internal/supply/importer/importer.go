@@ -101,7 +101,7 @@ const (
 
 // Options are the options of an import.
 type Options struct {
-	// Name is the name of the agent of a configuration. If it is empty, the import chooses one.
+	// Name is the name for an agent that is made from a configuration. If it is empty, the import chooses one.
 	Name string
 	// Only selects parts of an OpenAPI description. Each element is a tag, a path or an operation. If it is empty, the
 	// whole description is imported.
@@ -320,7 +320,8 @@ func normalize(v any, depth int) (any, error) {
 
 // builder holds the state of an import.
 type builder struct {
-	// name is the name of the agent of a configuration. If it is empty, the name comes from the configuration.
+	// name is the name for an agent that is made from a configuration. If it is empty, the name comes from the
+	// configuration.
 	name  string
 	only  []string
 	notes []Note

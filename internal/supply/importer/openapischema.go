@@ -92,7 +92,8 @@ func (a *api) copySchema(v any, depth int) map[string]any {
 		out["items"] = a.clean(items, depth+1)
 	}
 	a.copyProperties(o, out, depth)
-	// oneOf becomes anyOf: because not all keywords are copied, a value can match several of its parts.
+	// oneOf becomes anyOf. Some keywords are not copied, so a value that matches one part of the original can match
+	// several parts of the copy.
 	for _, from := range []string{"allOf", "anyOf", "oneOf"} {
 		word := strings.Replace(from, "oneOf", "anyOf", 1)
 		for _, item := range list(o[from]) {

@@ -185,8 +185,8 @@ var ownHeaders = []string{
 	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
 }
 
-// refuseCommand returns why the command of a server cannot be copied, or "" if it can. It withholds what a refused
-// command contains.
+// refuseCommand returns why the command of a server cannot be copied, or "" if it can. It withholds the values in a
+// refused command, so that they cannot appear in the result.
 func (b *builder) refuseCommand(s *server) string {
 	switch {
 	case s.command == "":

@@ -126,8 +126,9 @@ func addReview(server *hujson.Object, before hujson.Extra, names []string) error
 	return nil
 }
 
-// layOut gives new elements of a list the same spacing as the first element, for example a line of their own. If the
-// first element has none, but the key of the list begins a line, each element gets its own line.
+// layOut gives new elements of a list the same spacing as the first element, such as a line for each element. If there
+// is no space before the first element, but the key of the list begins a line, layOut puts each element on its own
+// line.
 func layOut(array *hujson.Array, before hujson.Extra) {
 	if len(array.Elements) == 0 {
 		return

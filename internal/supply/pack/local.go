@@ -162,7 +162,7 @@ func OpenLocal(ref Ref, manifest string) (*Package, error) {
 		return nil, fail(NotFound, ref.Name, "a file of the server's project cannot be read",
 			"check the file's permissions", err)
 	}
-	if p.Tree != "" { // compiled files of Python would change the project
+	if p.Tree != "" { // otherwise Python would write compiled files into the project
 		p.Env = map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
 	}
 	return p, nil
@@ -176,9 +176,9 @@ func (p *Package) Compare(want Want) error {
 	case p.Digest != want.Digest:
 		detail = "the file has the sha256 " + p.Digest + ", but the manifest pins " + want.Digest
 	case want.Tree != "" && p.Tree != want.Tree:
-		detail = "the files beside it changed since they were locked"
+		detail = "other files of its project changed since they were locked"
 		if p.interpreter != "" {
-			detail = "its interpreter or the files beside it changed since they were locked"
+			detail = "its interpreter or other files of its project changed since they were locked"
 		}
 	default:
 		return nil

@@ -67,8 +67,8 @@ func (f *fetch) npm(ctx context.Context) error {
 		return nil
 	}
 
-	// Without a version, npm chooses the newest one that runs with the installed Node.js, as npx does. For the tag latest,
-	// it would ignore the engines that a package names.
+	// Without a version, request the range *, as npx does. npm then chooses the newest version that supports the
+	// installed Node.js. With the tag latest, npm would not check whether the version supports Node.js.
 	spec := f.ref.Name + "@*"
 	if f.ref.Version != "" {
 		spec = f.ref.Name + "@" + f.ref.Version
@@ -163,8 +163,8 @@ func (f *fetch) npmInstalled(dir string) error {
 	return nil
 }
 
-// npmScripts runs the install scripts of the packages in want.Scripts that the package depends on, and removes the others
-// from the list, because the list is for all servers of an agent.
+// npmScripts runs the install scripts of those packages in want.Scripts that the package depends on. It removes the
+// other packages from want.Scripts, because --allow-scripts applies to all servers of an agent.
 func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
 	var deps map[string]npmDependency
 	if err := json.Unmarshal(f.deps, &deps); err != nil {

@@ -95,10 +95,10 @@ func Identify(s agent.Server) (Ref, error) {
 // placeholder for the digest, it means the newest version.
 const UnknownVersion = "0.0.0"
 
-// ProgramOf identifies the program of a server, without its version. The program is a package, or a local file and the
-// way its interpreter runs it. For any other command, the whole command counts, because the arguments can contain code
-// or name a file with code. The result contains a digest of the words that count, because two shortened commands could
-// be equal.
+// ProgramOf identifies the program of a server, without its version. For a package, the result contains the kind and
+// the name. For other commands, it contains a digest of words. For a local file, these are the file and the interpreter
+// with its options. For any other command, they are all words, because an argument can contain code or name a file with
+// code.
 func ProgramOf(s agent.Server) string {
 	kind, name, words := "command", "", append([]string{s.Command}, s.Args...)
 	if ref, err := Identify(s); err == nil {

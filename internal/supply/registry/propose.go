@@ -62,16 +62,17 @@ func takesURL(definition []byte) bool {
 	return json.Unmarshal(definition, &d) == nil && (d.InputSchema.Properties["url"] != nil || d.InputSchema.Properties["urls"] != nil)
 }
 
-// SaysOpenWorld reports whether a tool's annotations say that it interacts with the outside world.
+// SaysOpenWorld reports whether a tool's annotations declare that the tool interacts with the outside world.
 func SaysOpenWorld(definition []byte) bool {
 	open := annotationsOf(definition).OpenWorld
 	return open != nil && *open
 }
 
 // Connecting changes the proposals for a server that connects to other machines, so that at least one of its tools has
-// the class Network. Names and annotations often say only that a tool reads, so the reading tools get this class. If no
-// tool reads, the writing tools get it. A tool keeps its class if its annotations say that it does not interact with
-// the outside world. A tool whose name ends with search always gets the class Network, beside other such tools, too.
+// the class Network. A tool that only reads, and whose name ends with search, always gets this class. If there is still
+// no tool of the class Network, the reading tools get it, because names and annotations often describe such a tool only
+// as reading. If no tool reads, the writing tools get it. A tool keeps its class if its annotations declare that it
+// does not interact with the outside world.
 func Connecting(proposals []Proposal, definitions map[string][]byte) []Proposal {
 	proposals = slices.Clone(proposals)
 	for i, p := range proposals {
@@ -146,8 +147,8 @@ func classOf(name string) agent.SideEffect {
 	return agent.Write
 }
 
-// executing reports whether a name implies that the tool executes programs, commands or code. A name that begins with a
-// verb such as list does not: list_commands only reads.
+// executing reports whether a name implies that the tool executes programs, commands or code. It returns false for a
+// name that begins with a verb such as list, because list_commands only reads.
 func executing(name string) bool {
 	words := wordsOf(name)
 	has := func(list []string) bool {

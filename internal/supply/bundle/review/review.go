@@ -108,7 +108,8 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 SELECT 1 FROM bundle_reviews later WHERE later.digest = r.digest AND later.at > r.at)`)
 	for _, r := range list {
 		row := r.row()
-		row.Gives = fmt.Sprintf("the bundle %s may run, approved by %s on %s", r.Name, r.Principal, r.Time.Format(time.DateOnly))
+		row.Gives = fmt.Sprintf("the bundle %s is allowed to run, approved by %s on %s",
+			r.Name, r.Principal, r.Time.Format(time.DateOnly))
 		rows = append(rows, row)
 	}
 	return rows, err

@@ -46,7 +46,7 @@ func TestText(t *testing.T) {
 func TestSchemaInWords(t *testing.T) {
 	tests := []struct{ name, schema, want string }{
 		{"none", "", ""},
-		{"nothing", `{"type":"object"}`, "- Takes nothing in particular\n"},
+		{"nothing", `{"type":"object"}`, "- Takes an object without defined properties\n"},
 		{"text", `{"type":"string","minLength":2}`, "- Takes text, at least 2 characters\n"},
 		{"order", `{"properties":{"a":{"type":"integer"},"b":{"type":"boolean"}},"required":["b"]}`, "- Takes:\n  - `b` (true or false, required)\n  - `a` (whole number, optional)\n"},
 		{"words", `{"properties":{"a":{"enum":["x",1],"default":"x","description":"An A."}}}`, "- Takes:\n  - `a` (anything, one of \"x\" or 1, \"x\" if not given, optional): An A.\n"},

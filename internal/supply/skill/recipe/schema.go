@@ -68,7 +68,7 @@ func (w *writer) schema(verb, text string) {
 	if len(get[node](n, "properties")) == 0 {
 		words := n.words()
 		if get[string](n, "type") == "object" {
-			words = strings.Replace(words, "an object", "nothing in particular", 1)
+			words = strings.Replace(words, "an object", "an object without defined properties", 1)
 		}
 		w.line("- " + verb + " " + words)
 		return
