@@ -473,7 +473,7 @@ var removals = []removal{
 	{"P251", "internal/gateway/guard/secret/scan.go", `	if s.copies.index() {`, `	if false {`, "./internal/gateway/guard/secret", "TestCopies"},
 	{"P252", "internal/gateway/guard/secret/context.go", `	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))`, `	return a, true`, "./internal/gateway/guard/secret", "TestFormats"},
 	{"P254", "internal/gateway/guard/secret/effort.go", `return s.effort > free+at*int(r)/8`, `return false`, "./internal/gateway/guard/secret", "TestSlowTexts"},
-	{"P253", "internal/gateway/guard/secret/scan.go", `	return s.scanRuns(i, text, depth, dst)`, `	return dst`, "./internal/gateway/guard/secret", "TestLayers"},
+	{"P253", "internal/gateway/guard/secret/scan.go", `	return s.scanRuns(i, s.forms[i].text, depth, dst)`, `	return dst`, "./internal/gateway/guard/secret", "TestLayers"},
 	{"P253", "internal/gateway/guard/secret/scan.go", `				return s.tryNoisy(text, start, f, dst)`, `				return dst`, "./internal/gateway/guard/secret", "TestLayers"},
 	{"P218", "internal/cli/guard.go", `string(shown[:min(4, len(shown)/4)])`, `string(shown)`, "./internal/cli", "TestScripts/guard"},
 	{"P220", "internal/gateway/policy/context.go", `if r.nameBytes += len(name); r.nameBytes > maxNameBytes {`, `if r.nameBytes += len(name); false {`, "./internal/gateway/policy", "TestLongArguments"},

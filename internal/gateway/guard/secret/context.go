@@ -75,6 +75,7 @@ type context struct {
 	// flag is the option of the last command that takes a password, and command is the end of that command's name.
 	flag    option
 	command int
+	line    int // the start of the last line that was searched for the names of columns
 	table   int // the end of the last table with a column of credentials
 	comment int // the end of the last comment in the manifest of a Kubernetes secret
 	prose   int // the end of the last text that was searched for a sentence with a password

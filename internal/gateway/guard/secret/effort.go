@@ -5,8 +5,8 @@ package secret
 // text becomes one match, so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted
 // text gives the same result.
 //
-// Effort is counted in steps of about 2 ns. A scan of prose takes a little more than one step per byte, and a scan of
-// the slowest text no more than three times as long.
+// Effort is counted in steps of about 2 ns. The limits are far above the effort for the texts that people write: prose
+// needs less than one step per byte.
 const (
 	freeEffort = 8 << 10
 	// foundEffort is the effort to remember a match, and to search for its copies.
@@ -20,9 +20,9 @@ type rate int
 
 const (
 	rateText rate = 12
-	rateRuns rate = 8 // a list of hashes consists of runs
+	rateRuns rate = 4 // a list of hashes consists of runs
 	// The escapes of a text and its views have a lower rate, so that all forms together cost little more.
-	rateForm rate = 4
+	rateForm rate = 2
 )
 
 // RuleUnscanned is the Rule of a match that covers text that was not scanned.

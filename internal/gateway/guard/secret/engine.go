@@ -49,6 +49,7 @@ type Engine struct {
 	runFirst, runLast [256]uint16
 	beside            set // the characters that can precede or follow the long part of a format in runs
 	set               *literal.Set
+	reach             int    // how far behind a backslash the word of a token can end that begins there
 	words             []word // the formats and names of each word in the set
 	scratch           sync.Pool
 }
@@ -120,6 +121,7 @@ func build(list string) (*Engine, error) {
 			if len(f.words) == 0 {
 				e.addRun(f)
 			}
+			e.reach = max(e.reach, len("\\x")+f.offset+maxWord)
 			for _, text := range f.words {
 				w := at(text)
 				w.formats = append(w.formats, f)

@@ -1,6 +1,8 @@
 package secret
 
 import (
+	"bytes"
+
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
@@ -15,7 +17,7 @@ type scan struct {
 	// contains the matches in all forms.
 	forms []textForm
 	kept  []Match
-	// whole is set while the text itself is scanned, and not a view of the text.
+	// whole is set while the text itself is scanned, without its escapes, and not a view of the text.
 	whole bool
 	// escaped is set while the original text is scanned, before its escapes are decoded.
 	escaped bool
@@ -138,7 +140,6 @@ func (s *scan) addForm(f textForm) int {
 // as C:\npm_…, where decoding takes the first letter of a token for an escape.
 func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 	text := s.forms[i].text
-	s.whole = depth == 0
 	if !hasEscapes(text) {
 		return s.scanViews(i, l, depth, dst)
 	}
@@ -155,10 +156,9 @@ func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 	return dst
 }
 
-// scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex.
+// scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex. The scans of the views
+// stop earlier than the scan of the form, so they come first: the form then ends where they stopped.
 func (s *scan) scanViews(i int, l *level, depth int, dst []Match) []Match {
-	dst = s.scanForm(i, dst)
-	s.whole = false
 	text := s.forms[i].text
 	add := func(v *view.View, runs bool) {
 		from := len(dst)
@@ -180,7 +180,11 @@ func (s *scan) scanViews(i int, l *level, depth int, dst []Match) []Match {
 	if !ascii && depth == 0 && readLookAlikes(text, &l.normal) {
 		add(&l.normal, false)
 	}
-	return s.scanRuns(i, text, depth, dst)
+	s.whole = depth == 0
+	s.forms[i].text = text
+	dst = s.scanForm(i, dst)
+	s.whole = false
+	return s.scanRuns(i, s.forms[i].text, depth, dst)
 }
 
 // scanForm scans a form once. If the scan stops, the form ends there.
@@ -299,20 +303,20 @@ func (s *scan) scanOnce(text []byte, dst []Match) []Match {
 func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	s.resetLayer()
 	form := rateForm
-	if s.whole && !s.escaped {
+	if s.whole {
 		form = rateText
 	}
-	for from := 0; from < len(text); from += literal.Block {
-		s.set.Scan(text, from, min(from+literal.Block, len(text)), &s.hits)
+	for from, to := s.nextBlock(text, 0); from < to; from, to = s.nextBlock(text, to) {
+		s.set.Scan(text, from, to, &s.hits)
 		for _, lane := range s.hits {
 			for _, hit := range lane {
-				s.effort++
+				s.effort += 2
 				for _, i := range s.set.Words(hit) {
 					w, start := &s.words[i], hit.End-s.set.Size(i)
 					if w.repeats && start > 0 && text[start-1] == text[start] {
 						continue
 					}
-					if s.effort++; w.bounded && inWord(text, start) {
+					if s.effort += 3; w.bounded && inWord(text, start) {
 						continue
 					}
 					for _, f := range w.formats {
@@ -340,6 +344,37 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	}
 	return dst
 }
+
+// nextBlock returns the next part of the text in which words can end. In the original of a text with escapes, only the
+// words behind a backslash count whose first letters are taken for an escape.
+func (s *scan) nextBlock(text []byte, at int) (from, to int) {
+	if !s.escaped {
+		return at, min(at+literal.Block, len(text))
+	}
+	from, to = at, at
+	for i := max(0, at-s.reach); i < len(text)-1 && to-from < literal.Block; i++ {
+		if text[i] != '\\' {
+			n := bytes.IndexByte(text[i:len(text)-1], '\\')
+			if n < 0 {
+				break
+			}
+			i += n
+		}
+		switch end := min(len(text), i+s.reach); {
+		case !takesLetter[text[i+1]] || end <= at:
+		case to == at:
+			from, to = max(at, i), end
+		case i < to:
+			to = end
+		default:
+			return from, to
+		}
+	}
+	return from, to
+}
+
+// takesLetter contains the characters that form an escape together with a backslash, and which can also be in a token.
+var takesLetter = bytesOf("nrtux")
 
 // afterBackslash reports whether a backslash, or the beginning of a hexadecimal escape, precedes offset at.
 func afterBackslash(text []byte, at int) bool {

@@ -95,6 +95,37 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// A token behind the backslash of a path is found wherever the path is, and however many other backslashes there are.
+func TestPaths(t *testing.T) {
+	path := `C:\npm_` + "Zk3vT9wQx1Lm7RbN2cYd4Tp6Hs8Kf5Gj0XaE"
+	for _, before := range []string{`C:\temp `, `\n`, `\\`, "a word "} {
+		for n := range 70 {
+			text := strings.Repeat(before, 1_000) + strings.Repeat("x", n) + " " + path
+			if m := scan(t, text); len(m) != 1 {
+				t.Errorf("after 1000 times %q and %d letters, the matches are %v, want one", before, n, m)
+			}
+		}
+	}
+	for at := 1<<16 - 30; at < 1<<16+30; at++ {
+		if m := scan(t, strings.Repeat(`\t`, at/2)+path); len(m) != 1 {
+			t.Errorf("behind %d bytes of escapes, the matches are %v, want one", at, m)
+		}
+	}
+}
+
+// The columns of a table have names, wherever the table begins.
+func TestTables(t *testing.T) {
+	table := "host,user,password\nalpha.test,anna,Zk3vT9wQx1\nbeta.test,ben,Lm7RbN2cYd\n"
+	for name, before := range map[string]string{
+		"at the start": "", "after a line": "the hosts\n",
+		"after a long line": strings.Repeat("the password\t", 100) + "\n",
+	} {
+		if m := scan(t, before+table); len(m) != 2 {
+			t.Errorf("%s: got the matches %v, want two", name, m)
+		}
+	}
+}
+
 func TestMatchesDoNotOverlap(t *testing.T) {
 	text := "api_key = \"" + token + "\" secret: " + token + token
 	last := 0

@@ -39,18 +39,23 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	if after-end > maxName || after < len(text) && !columnSigns[text[after]] && text[after] != '\n' {
 		return dst
 	}
-	head := start
-	for head > 0 && text[head-1] != '\n' && start-head < maxHeader {
-		head--
+	s.effort += 8
+	head := max(0, start-maxHeader, s.context.line)
+	for n := bytes.IndexByte(text[head:start], '\n'); n >= 0; n = bytes.IndexByte(text[head:start], '\n') {
+		head += n + 1
+	}
+	s.context.line = head
+	if head > 0 && text[head-1] != '\n' {
+		return dst
 	}
 	tail := lineEnd(text, after, maxHeader)
 	s.context.table = tail
-	s.effort += 8
+	s.effort += (tail - head) / 4
 	sign := byte('\n')
 	if i := head + columnSigns.index(text[head:tail]); i < tail {
 		sign = text[i]
 	}
-	if tail == len(text) || text[tail] != '\n' || head > 0 && (text[head-1] != '\n' || continues(text[:head-1], sign)) {
+	if tail == len(text) || text[tail] != '\n' || head > 0 && continues(text[:head-1], sign) {
 		return dst
 	}
 	var columns [maxColumns]column
@@ -86,12 +91,13 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	return dst
 }
 
-// lineEnd returns the end of the line at an offset. It does not look further than limit bytes.
+// lineEnd returns the end of the line at an offset, or of its first limit bytes.
 func lineEnd(text []byte, at, limit int) int {
-	if i := bytes.IndexByte(text[at:min(len(text), at+limit)], '\n'); i >= 0 {
+	limit = min(len(text), at+limit)
+	if i := bytes.IndexByte(text[at:limit], '\n'); i >= 0 {
 		return at + i
 	}
-	return len(text)
+	return limit
 }
 
 // continues reports whether the last line of a text belongs to a table.

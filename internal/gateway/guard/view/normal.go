@@ -91,19 +91,18 @@ func (v *View) AppendNormal(src []byte, start, end int) {
 
 func (v *View) appendNormal(src []byte, i, end int) bool {
 	changed, tags := false, false
+	v.startAt(i)
 	for i < end {
 		start := i
 		for i < end && unchanged[src[i]] {
 			i++
 		}
 		if i > start {
-			v.startAt(start)
 			v.Text = append(v.Text, src[start:i]...)
 			tags = false
 			continue
 		}
 		r, n := utf8.DecodeRune(src[i:end])
-		v.startUnit(i)
 		before := len(v.Text)
 		tag := 0xe0020 <= r && r <= 0xe007e
 		switch {
@@ -123,8 +122,8 @@ func (v *View) appendNormal(src []byte, i, end int) bool {
 		tags = tag
 		changed = changed || !bytes.Equal(v.Text[before:], src[i:i+n])
 		i += n
+		v.startAfter(before, n, i)
 	}
-	v.startAt(end)
 	return changed
 }
 

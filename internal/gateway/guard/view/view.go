@@ -21,12 +21,12 @@ type View struct {
 	hint int // the index of the part in which the last range began
 }
 
-// cut marks the beginning of a part of the view. The part extends to the next cut. For each byte of the part, the
-// source offset is the view offset plus shift. If isUnit is set, the part comes from one unit of the source, such as an
-// escape.
+// cut marks the beginning of a part of the view. The part extends to the next cut. Its first bytes, as many as unit says,
+// come from one unit of size bytes in the source, such as an escape. For each of the other bytes, the source offset is
+// the view offset plus shift.
 type cut struct {
-	at, shift int32
-	isUnit    bool
+	at, shift  int32
+	unit, size uint8
 }
 
 func (v *View) reset(size int) {
@@ -42,13 +42,13 @@ func (v *View) Reset() { v.reset(0) }
 
 // startAt begins a part of the view that comes from offset i of the source.
 func (v *View) startAt(i int) {
-	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), false})
+	v.cuts = append(v.cuts, cut{at: int32(len(v.Text)), shift: int32(i - len(v.Text))})
 }
 
-// startUnit begins a part of the view that comes from a single unit at offset i of the source. The unit extends to the
-// beginning of the next part.
-func (v *View) startUnit(i int) {
-	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), true})
+// startAfter begins a part of the view. Its bytes since offset at come from a single unit of the source. The unit has
+// size bytes and ends at offset i.
+func (v *View) startAfter(at, size, i int) {
+	v.cuts = append(v.cuts, cut{int32(at), int32(i - len(v.Text)), uint8(len(v.Text) - at), uint8(size)})
 }
 
 // Range maps Text[start:end] to offsets in the source. The result never splits a unit of the source.
@@ -71,17 +71,13 @@ func (v *View) Range(start, end int) (int, int) {
 	if n := last(start); n >= 0 {
 		c := v.cuts[n]
 		from = start + int(c.shift)
-		if c.isUnit {
-			from = int(c.at + c.shift)
+		if unit := int(c.at) + int(c.unit); start < unit {
+			from = unit + int(c.shift) - int(c.size)
 		}
 	}
 	if n := last(end - 1); n >= 0 && end > start {
 		c := v.cuts[n]
-		to = end + int(c.shift)
-		if c.isUnit {
-			next := v.cuts[n+1]
-			to = int(next.at + next.shift)
-		}
+		to = max(end, int(c.at)+int(c.unit)) + int(c.shift)
 	} else {
 		to = max(to, from)
 	}
@@ -107,18 +103,20 @@ func (v *View) unescape(src []byte, controls bool) bool {
 	for i >= 0 {
 		i += done
 		v.Text = append(v.Text, src[done:i]...)
+		at := len(v.Text)
 		r, n := decodeEscape(src[i:])
 		if n == 0 || !controls && (r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f) {
 			// Keep this backslash. Either it does not begin an escape, or the escape must not be decoded.
 			v.Text = append(v.Text, '\\')
 			done = i + 1
 		} else {
-			v.startUnit(i)
 			v.Text = utf8.AppendRune(v.Text, r)
 			done = i + n
-			v.startAt(done)
+			v.startAfter(at, n, done)
 		}
-		i = bytes.IndexByte(src[done:], '\\')
+		if i = 0; done == len(src) || src[done] != '\\' {
+			i = bytes.IndexByte(src[done:], '\\')
+		}
 	}
 	v.Text = append(v.Text, src[done:]...)
 	return true
@@ -204,10 +202,9 @@ func (v *View) Unpercent(src []byte) bool {
 			continue
 		}
 		v.Text = append(v.Text, src[done:i]...)
-		v.startUnit(i)
 		v.Text = append(v.Text, byte(a<<4|b))
 		done = i + 3
-		v.startAt(done)
+		v.startAfter(len(v.Text)-1, 3, done)
 		i, found = i+2, true
 	}
 	v.Text = append(v.Text, src[done:]...)
@@ -256,11 +253,10 @@ func (v *View) Escapes(src []byte, margin int) bool {
 			v.startAt(from)
 		}
 		v.Text = append(v.Text, src[from:i]...)
-		v.startUnit(i)
 		v.Text = append(v.Text, c)
 		i += size
 		done = i
-		v.startAt(done)
+		v.startAfter(len(v.Text)-1, size, done)
 		// Copy the rest of the word up to the next escape.
 		for done < len(src) && done-i < margin && !ends[src[done]] && src[done] != '%' && src[done] != '&' {
 			done++
