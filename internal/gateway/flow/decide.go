@@ -514,8 +514,13 @@ func (b *block) follows(at int, word string) bool {
 		if len(t) > len(word) || string(t) != word[:len(t)] {
 			return false
 		}
+		case b.isPart(i):
+			numbers++
 		word = word[len(t):]
 		at++
 	}
 	return true
 }
+	if b.isPart(at) {
+		return false
+	}

@@ -216,7 +216,7 @@ func (m *Memory) add(src *Source, text []byte, begins bool) {
 	if begins || len(b.sources) == 0 {
 		b.from(src)
 	}
-	long := false
+	long, word, part := false, 0, false
 	for {
 		space := b.free()
 		if space == nil {
@@ -233,7 +233,15 @@ func (m *Memory) add(src *Source, text []byte, begins bool) {
 		if n == 0 {
 			break
 		}
-		b.add(n, l.hash)
+		for word <= l.from {
+			for wordBytes[l.text[word]] == endsWord && word < l.from {
+				word++
+			}
+			if word, part = partOf(l.text, word); word <= l.from {
+				word++
+			}
+		}
+		b.add(n, l.hash, part)
 		m.tokens.add(l.hash)
 		long = long || n >= minEncoded
 	}

@@ -35,8 +35,10 @@ type block struct {
 	pairs   []uint64 // a Bloom filter of each two adjacent tokens; the length is a power of two
 	last    uint32   // the hash of the last token
 	sources []span
-	origins int // number of different calls in sources
-	// deleting contains the first position of each token that can start a verb of the family deleting.
+	origins int // the number of calls in sources
+	// parts has a bit for each token that is a part of an address, a path or a name of a program, see partOf.
+	parts []uint64
+	// deleting contains the position of each token that can start a verb that means to delete, once for each token.
 	deleting []uint16
 }
 
@@ -52,12 +54,12 @@ func newBlock(size int) *block {
 	buckets := 1 << bits.Len(uint(size/4-1))
 	return &block{
 		text: make([]byte, 0, size), starts: make([]uint16, 0, size/5), prev: make([]uint16, 0, size/5),
-		heads: make([]uint16, buckets), pairs: make([]uint64, buckets/8),
+		heads: make([]uint16, buckets), pairs: make([]uint64, buckets/8), parts: make([]uint64, size/5/64+1),
 	}
 }
 
 func (b *block) size() int {
-	return cap(b.text) + 2*(cap(b.starts)+cap(b.prev)+len(b.heads)+cap(b.deleting)) + 8*len(b.pairs) + 16*cap(b.sources) + 200*b.origins
+	return cap(b.text) + 2*(cap(b.starts)+cap(b.prev)+len(b.heads)+cap(b.deleting)) + 8*(len(b.pairs)+cap(b.parts)) + 16*cap(b.sources) + 200*b.origins
 }
 
 func (b *block) time() time.Time { return b.sources[len(b.sources)-1].Time }
@@ -112,9 +114,18 @@ func (b *block) from(src *Source) {
 	b.sources = append(b.sources, span{len(b.starts), src})
 }
 
-// add adds a token whose n bytes the caller has already written to the start of the free space.
-func (b *block) add(n int, hash uint32) {
+// isPart reports whether a token is a part of an address, a path or a name of a program.
+func (b *block) isPart(at int) bool { return b.parts[at/64]&(1<<(at%64)) != 0 }
+
+// add adds a token of n bytes that was written to the beginning of free.
+func (b *block) add(n int, hash uint32, part bool) {
 	at, start := len(b.starts), len(b.text)
+	if at/64 >= len(b.parts) {
+		b.parts = append(b.parts, 0)
+	}
+	if part {
+		b.parts[at/64] |= 1 << (at % 64)
+	}
 	b.text = b.text[:start+n+1]
 	b.text[start+n] = ' '
 	if token := b.text[start : start+n]; table.deletes(token) && len(b.deleting) < maxDeleting && !b.has(token, hash) {
@@ -145,7 +156,7 @@ func (b *block) tail() (from, size int) {
 func (b *block) repeat(full *block, from int) {
 	for at := from; at < len(full.starts); at++ {
 		token := full.token(at)
-		b.add(copy(b.free(), token), hashOf(token))
+		b.add(copy(b.free(), token), hashOf(token), full.isPart(at))
 	}
 }
 
@@ -219,10 +230,52 @@ func normal(text []byte, v *view.View) []byte {
 	return text
 }
 
-// lexer splits a text into tokens. The text must be a result of the function normal.
+// partOf returns the end of the word at a position, which is a text without spaces, quotation marks and brackets. It
+// reports whether the word is an address, a path, an option or a name of a program, such as contacts.write or
+// --delete. Verbs in such words are no requests.
+func partOf(text []byte, at int) (end int, part bool) {
+	marks := 0
+	for end = at; end < len(text); end++ {
+		switch c := text[end]; wordBytes[c] {
+		case inWord:
+		case endsWord:
+			return end, marks > 1
+		default:
+			switch alone := end == at || end+1 == len(text) || folded[text[end-1]] == 0 || folded[text[end+1]] == 0; {
+			case c == '@' && end > at, c == ':' && bytes.HasPrefix(text[end:], []byte("://")), c == '-' && end == at+1 && text[at] == '-':
+				marks = 2
+			case !alone && c != '-':
+				marks++
+			}
+		}
+	}
+	return end, marks > 1
+}
+
+const (
+	inWord = iota
+	endsWord
+	marksWord
+)
+
+var wordBytes = func() (kinds [256]byte) {
+	for _, c := range []byte(" \t\r\n\"'`()[]{}<>,;|*\\") {
+		kinds[c] = endsWord
+	}
+	for c := 0xe0; c < 256; c++ {
+		kinds[c] = endsWord // dashes, quotation marks and scripts without spaces between words
+	}
+	for _, c := range []byte("./_:@-") {
+		kinds[c] = marksWord
+	}
+	return kinds
+}()
+
+// lexer splits a text into tokens. The text must be normal (see normal).
 type lexer struct {
 	text []byte
 	at   int
+	from int    // the position of the last token
 	hash uint32 // of the last token
 }
 
@@ -234,6 +287,9 @@ func (l *lexer) next(out []byte) (n int) {
 	for i < len(text) && n <= maxToken-utf8.UTFMax {
 		c := text[i]
 		if f := folded[c]; f != 0 {
+			if n == 0 {
+				l.from = i
+			}
 			out[n] = f
 			n++
 			i++
@@ -260,6 +316,9 @@ func (l *lexer) next(out []byte) (n int) {
 		i += size
 		if !word {
 			continue
+		}
+		if n == 0 {
+			l.from = i - size
 		}
 		if !single {
 			r = unicode.ToLower(r)
