@@ -359,7 +359,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	s.m.mu.Unlock()
 	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored))
 	defer shape.free()
-	if t.Effect {
+	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
 	}
 	s.m.mu.Lock()

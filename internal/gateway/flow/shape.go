@@ -3,6 +3,7 @@ package flow
 import (
 	"bytes"
 	"encoding/base64"
+	"io"
 	"net/mail"
 	"regexp"
 	"slices"
@@ -119,16 +120,34 @@ func (s *shape) hasText() bool {
 	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
-// dropEchoes removes the texts that equal an argument of the call, because they come from the caller.
+// dropEchoes removes what repeats an argument of the call from the texts. It comes from the caller, and a text from
+// which the caller has it is still known.
 func (s *splitter) dropEchoes(arguments []leaf) {
-	own := make(map[uint64]bool, len(arguments))
-	for _, l := range arguments {
-		own[l.words.key()] = true
+	var known [][]byte
+	for i := range arguments {
+		for line := range bytes.Lines(arguments[i].value) {
+			if line = bytes.TrimSpace(line); len(line) >= minEcho {
+				known = append(known, line)
+			}
+		}
 	}
-	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool {
-		return own[keyOf(text, &s.view)]
-	})
+	slices.SortFunc(known, func(a, b []byte) int { return len(b) - len(a) })
+	for i, text := range s.texts {
+		for _, line := range known[:min(len(known), maxEchoes)] {
+			if bytes.Contains(text, line) {
+				text = bytes.ReplaceAll(text, line, []byte(" "))
+			}
+		}
+		s.texts[i] = text
+	}
+	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
 }
+
+// The limits of dropEchoes.
+const (
+	minEcho   = 6 // shorter values occur by chance
+	maxEchoes = 64
+)
 
 type splitter struct {
 	shape
@@ -295,6 +314,7 @@ func (s *splitter) document(text []byte) {
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
 		s.json(trimmed, false, 0)
+	case len(trimmed) > 0 && trimmed[0] == '{' && s.sequence(trimmed):
 	case s.authored:
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !hasParagraph(trimmed):
@@ -311,8 +331,29 @@ func (s *splitter) document(text []byte) {
 	}
 }
 
-// json splits a JSON value. If inText is set, the name of the value is one of textNames, so a short value is running
-// text too.
+// sequence splits JSON objects that follow each other, as many tools return a list. It returns false if the text is
+// anything else.
+func (s *splitter) sequence(text []byte) bool {
+	var objects []jsontext.Value
+	d := jsontext.NewDecoder(bytes.NewReader(text))
+	for {
+		v, err := d.ReadValue()
+		if err == io.EOF {
+			break
+		}
+		if err != nil || v.Kind() != '{' || len(objects) == maxAtoms {
+			return false
+		}
+		objects = append(objects, v.Clone())
+	}
+	for _, v := range objects {
+		s.texts = append(s.texts, nil)
+		s.json(v, false, 0)
+	}
+	return true
+}
+
+// json splits a value. If inText is set, the name of the value is the name of running text.
 func (s *splitter) json(value []byte, inText bool, depth int) {
 	if depth > maxNested {
 		s.texts = append(s.texts, value)
