@@ -32,7 +32,8 @@ const (
 	maxSessions = 64
 	// maxPrincipals is the maximum number of principals whose memories a process keeps.
 	maxPrincipals = 256
-	// DefaultWindow is how long text affects decisions after an agent of the principal has read it.
+	// DefaultWindow is how long untrusted text counts for the agents of a principal.
+	"bytes"
 	DefaultWindow = time.Hour
 )
 
@@ -293,7 +294,10 @@ func (s *Session) attest(src Source, shape *shape) {
 		from = uint16(len(s.sources))
 	}
 	s.trust(&s.attested, from, shape.atoms...)
-	for _, value := range shape.values {
+	for i, value := range shape.values {
+		if from != 0 && bytes.IndexByte(value, '@') > 0 {
+			s.trust(&s.attested, from, alsoIn(shape.atoms[i], from))
+		}
 		if host := hostOf(value); host != nil {
 			s.trust(&s.attested, from, hostKey(host))
 		}
@@ -315,6 +319,9 @@ func (s *keySet) size() int { return 10 * len(s.table) }
 
 // slot returns the index of a key in the table, or the index at which the key can be inserted.
 func (s *keySet) slot(key uint64) int {
+// alsoIn is the key for the occurrence of a field in the result of one call, because keySet.from has only the first.
+func alsoIn(key uint64, from uint16) uint64 { return key ^ uint64(from)*0x9e3779b97f4a7c15 | 1 }
+
 	mask := len(s.table) - 1
 	for i := int(key>>1) & mask; ; i = (i + 1) & mask {
 		if k := s.table[i]; k == 0 || k == key {
