@@ -71,8 +71,11 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 			d.report(l, Unknown, false, nil) // text may repeat parts of the value to use up the steps
 		}
 	}
-	if len(d.found) == 0 && t.Effect && (t.verbs&deleting != 0 || t.Destructive && t.verbs == 0) {
+	if len(d.found) == 0 && t.Effect && !t.onPage && (t.verbs&deleting != 0 || t.Destructive && t.verbs == 0) {
 		d.named(leaves)
+	}
+	if len(d.found) == 0 && t.Effect && len(leaves) == 0 {
+		d.called()
 	}
 	if len(d.found) == 0 && t.Network {
 		d.acrossSources(leaves)
@@ -137,10 +140,17 @@ func (d *decision) judge(l *leaf) {
 			return // short numbers occur everywhere
 		}
 		d.echoed(l, near)
+		if long := *l; len(d.found) == 0 {
+			long.words = grouped(l.words)
+			d.echoed(&long, near)
+		}
 	case identifier:
 		d.value(l, strong(l), nearID)
 	case other:
-		d.value(l, strong(l) || l.words.len() > 1, nearID)
+		if d.tool.adds() && !secretNames[l.name] {
+			return // a part of a new record, which steers nothing
+		}
+		d.value(l, !isPlain(l) && (strong(l) || l.words.len() > 1), nearID)
 	default:
 		d.value(l, true, near)
 	}
@@ -163,7 +173,7 @@ func strong(l *leaf) bool {
 // to occur in text by chance. A verb counts if it is at most reach tokens away.
 func (d *decision) value(l *leaf, strong bool, reach int) {
 	key := l.words.key()
-	if key == 0 {
+	if key == 0 || l.role == path && d.tool.adds() && !d.tool.sends() && !systemPath.Match(l.value) {
 		return
 	}
 	hits := d.occurrences(&l.words, l.role == destination || strong)
@@ -191,7 +201,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case own || attested:
 	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
-	case l.role == other && !d.tool.readsOnly() && !secretNames[l.name]: // such as names in forms
+	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.keeps() && l.role == destination && hasPart(l.name, contactNames)):
+		// such as names in forms
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
@@ -308,9 +319,13 @@ func (d *decision) prose(l *leaf) {
 		if len(w.text) < 8 || d.own.has(w.key()) {
 			continue
 		}
+		reach := near
+		if digits(w.text) == len(w.text) {
+			reach = nearID // a long number can be anything
+		}
 		hits := d.occurrences(&w, true)
 		for i := range hits {
-			if d.asks(&hits[i], near) {
+			if d.verb(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
 				d.report(l, OnlyUntrusted, true, &hits[i])
 				return
 			}
@@ -336,12 +351,25 @@ func (d *decision) prose(l *leaf) {
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
 		hits := d.sequences(&l.words, i, i+windowSize)
 		for j := range hits {
-			if d.verb(&hits[j], nearID) {
-				d.report(l, AskedFor, true, &hits[j])
+			if h := extend(hits[j], &l.words, i); d.verb(&h, nearID) {
+				d.report(l, AskedFor, true, &h)
 				return
 			}
 		}
 	}
+}
+
+// extend returns the whole quotation around an occurrence of the tokens of w from a position on. A verb in it is a part
+// of what the agent quotes.
+func extend(h hit, w *words, at int) hit {
+	first, end := h.b.bounds(h.at)
+	for i := at - 1; i >= 0 && h.at > first && string(w.token(i)) == string(h.b.token(h.at-1)); i-- {
+		h.at--
+	}
+	for i := at + windowSize; i < w.len() && h.last+1 < end && string(w.token(i)) == string(h.b.token(h.last+1)); i++ {
+		h.last++
+	}
+	return h
 }
 
 // sent judges the addresses in free text or in a command, and reports whether one is in doubt. If always is set, an
@@ -396,6 +424,21 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
+// called judges an action without arguments: text asks for it with a verb close to its object.
+func (d *decision) called() {
+	for _, noun := range d.tool.nouns {
+		for _, b := range d.m.blocks {
+			for p := b.head(noun); p != 0 && d.steps > 0; p = b.prev[p-1] {
+				d.steps--
+				if h := (hit{b, int(p) - 1, int(p) - 1}); hashOf(b.token(h.at)) == noun && d.verb(&h, nearID) {
+					d.report(nil, Named, true, &h)
+					return
+				}
+			}
+		}
+	}
+}
+
 // object reports whether the text around a verb names the object of the tool. The package knows such names only in
 // English, so in other languages the verb is enough.
 func (d *decision) object(h *hit) bool {
@@ -430,12 +473,18 @@ func (d *decision) verb(h *hit, reach int) bool {
 		verbs = ^fetching
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
+		if i > h.last && wrote[string(b.token(i))] {
+			return false // the text of another person follows
+		}
 		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && b.requests(i) {
 			return true
 		}
 	}
 	return false
 }
+
+// wrote contains the words between the author of a quotation and the quotation.
+var wrote = map[string]bool{"wrote": true, "schrieb": true, "ecrit": true, "escribio": true, "scritto": true, "escreveu": true, "schreef": true}
 
 // foreign reports whether the text around an occurrence is in an unknown language, in which any word could be a
 // request.
@@ -449,6 +498,8 @@ func foreign(h *hit, reach int) bool {
 			continue
 		}
 		switch t := b.token(i); {
+		case b.isPart(i):
+			numbers++
 		case functionWords[string(t)], reports(t) && table.of(t) != 0, t[0] >= utf8.RuneSelf && aloneIn(t):
 			known++
 		case len(t) > 1 && digits(t) == 0 && !fieldWords[string(t)]:
@@ -463,6 +514,9 @@ func foreign(h *hit, reach int) bool {
 // requests reports whether the verb at a position asks for an action: "delete" does, "deleted" does not, "must be
 // deleted" does.
 func (b *block) requests(at int) bool {
+	if b.isPart(at) {
+		return false
+	}
 	if !reports(b.token(at)) {
 		return true
 	}
@@ -514,13 +568,8 @@ func (b *block) follows(at int, word string) bool {
 		if len(t) > len(word) || string(t) != word[:len(t)] {
 			return false
 		}
-		case b.isPart(i):
-			numbers++
 		word = word[len(t):]
 		at++
 	}
 	return true
 }
-	if b.isPart(at) {
-		return false
-	}

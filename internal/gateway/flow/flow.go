@@ -10,6 +10,20 @@
 // [Session.Decide] compares the arguments of a call with both. The verdict states only where values come from. The
 // gateway decides whether to ask a person.
 //
+// A question that nobody wants to read teaches people to approve. So these are no reasons to ask:
+//
+//   - A word that only begins like a verb, and a verb in an address, a path or the name of a program: programs print both,
+//     and nobody gives an order with them ([inflected], [partOf]).
+//   - What the result of an effect repeats of its arguments: the agent had the values before (dropEchoes).
+//   - A verb within a quotation: it belongs to what the agent quotes, while a request to quote stands outside (extend). For
+//     the same reason, a verb after "Ann wrote:" does not name Ann.
+//   - Values of a new record, such as the telephone number of a contact, in a tool that sends nothing: the values stay
+//     untrusted, so the question comes when they are used (adds, keeps, wrote).
+//   - An address that was read before: reading it again tells nobody anything new (Made).
+//   - An answer to the author of a text with words from this text: the author knows them (acrossSources).
+//
+// Each of them leaves the main rule alone: a destination that only a text contains is always in doubt.
+//
 // Work is linear in the size of a result or call, and memory is bounded. If the limit is reached, the oldest text is
 // forgotten. From then on, decisions are strict: a destination or identifier without a known origin counts as
 // untrusted, so that long harmless text cannot push an attacker's text out of the memory.
@@ -19,6 +33,7 @@
 package flow
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -32,8 +47,7 @@ const (
 	maxSessions = 64
 	// maxPrincipals is the maximum number of principals whose memories a process keeps.
 	maxPrincipals = 256
-	// DefaultWindow is how long untrusted text counts for the agents of a principal.
-	"bytes"
+	// DefaultWindow is how long text affects decisions after an agent of the principal has read it.
 	DefaultWindow = time.Hour
 )
 
@@ -304,6 +318,9 @@ func (s *Session) attest(src Source, shape *shape) {
 	}
 }
 
+// alsoIn is the key for the occurrence of a field in the result of one call, because keySet.from has only the first.
+func alsoIn(key uint64, from uint16) uint64 { return key ^ uint64(from)*0x9e3779b97f4a7c15 | 1 }
+
 // maxSources is the maximum number of calls to which the attested values of a session refer. All later calls count as
 // one.
 const maxSources = 2000
@@ -319,9 +336,6 @@ func (s *keySet) size() int { return 10 * len(s.table) }
 
 // slot returns the index of a key in the table, or the index at which the key can be inserted.
 func (s *keySet) slot(key uint64) int {
-// alsoIn is the key for the occurrence of a field in the result of one call, because keySet.from has only the first.
-func alsoIn(key uint64, from uint16) uint64 { return key ^ uint64(from)*0x9e3779b97f4a7c15 | 1 }
-
 	mask := len(s.table) - 1
 	for i := int(key>>1) & mask; ; i = (i + 1) & mask {
 		if k := s.table[i]; k == 0 || k == key {
@@ -393,6 +407,13 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	if !s.trusts(now) {
 		if t.Effect {
 			s.wrote(t, leaves)
+		}
+		if t.fetching { // the same address can be read again, for example its next part
+			for _, l := range leaves {
+				if l.role == destination {
+					s.trust(&s.approved, 0, t.approvalKey(l))
+				}
+			}
 		}
 		return
 	}

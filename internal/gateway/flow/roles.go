@@ -216,6 +216,20 @@ var vague = map[string]bool{
 	"existing": true, "current": true, "tool": true,
 }
 
+// adds reports whether a tool only adds a record to the user's data.
+func (t *Tool) adds() bool {
+	return !t.Network && t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
+}
+
+// keeps reports whether a tool only writes to the user's data.
+func (t *Tool) keeps() bool { return !t.Network && t.verbs&(sending|paying) == 0 }
+
+// contactNames contains parts of the names of arguments that describe a person or a company. A tool that only writes
+// sends nothing there.
+var contactNames = map[string]bool{
+	"email": true, "mail": true, "phone": true, "mobile": true, "website": true, "url": true, "address": true, "homepage": true,
+}
+
 // Decides reports whether the package judges calls to the tool: those of tools that have an effect or fetch an address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
 
@@ -429,6 +443,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		}
 	}
 	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
+	isKey := !t.Network && strings.HasSuffix(strings.ToLower(l.name), "id") && digits(l.value) == len(l.value) // the key of an object
 	switch {
 	case len(p.Enum) > 0 && !t.onPage:
 		return option
@@ -438,8 +453,8 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return code
 	case named == prose, long && named != destination && named != path:
 		return prose
-	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0):
-		return destination // for example an account number
+	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0 && !isKey):
+		return destination // such as the number of an account
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
 	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):

@@ -353,7 +353,8 @@ func (s *splitter) sequence(text []byte) bool {
 	return true
 }
 
-// json splits a value. If inText is set, the name of the value is the name of running text.
+// json splits a JSON value. If inText is set, the name of the value is one of textNames, so a short value is running
+// text too.
 func (s *splitter) json(value []byte, inText bool, depth int) {
 	if depth > maxNested {
 		s.texts = append(s.texts, value)

@@ -38,7 +38,7 @@ type block struct {
 	origins int // the number of calls in sources
 	// parts has a bit for each token that is a part of an address, a path or a name of a program, see partOf.
 	parts []uint64
-	// deleting contains the position of each token that can start a verb that means to delete, once for each token.
+	// deleting contains the first position of each token that can start a verb of the family deleting.
 	deleting []uint16
 }
 
@@ -117,7 +117,7 @@ func (b *block) from(src *Source) {
 // isPart reports whether a token is a part of an address, a path or a name of a program.
 func (b *block) isPart(at int) bool { return b.parts[at/64]&(1<<(at%64)) != 0 }
 
-// add adds a token of n bytes that was written to the beginning of free.
+// add adds a token whose n bytes the caller has already written to the start of the free space.
 func (b *block) add(n int, hash uint32, part bool) {
 	at, start := len(b.starts), len(b.text)
 	if at/64 >= len(b.parts) {
@@ -271,7 +271,7 @@ var wordBytes = func() (kinds [256]byte) {
 	return kinds
 }()
 
-// lexer splits a text into tokens. The text must be normal (see normal).
+// lexer splits a text into tokens. The text must be a result of the function normal.
 type lexer struct {
 	text []byte
 	at   int
@@ -415,6 +415,19 @@ func addKey(key uint64, text []byte) uint64 {
 		key = (key ^ uint64(c)) * 1099511628211
 	}
 	return key
+}
+
+// grouped returns a whole number as people write it, with its digits in groups of three.
+func grouped(w words) words {
+	whole, _, _ := bytes.Cut(w.spaced, []byte(" "))
+	var text []byte
+	for i, c := range whole {
+		if i > 0 && (len(whole)-i)%3 == 0 {
+			text = append(text, ' ')
+		}
+		text = append(text, c)
+	}
+	return wordsOf(text)
 }
 
 // minEncoded is the minimum length of a token that may be part of an encoded text.

@@ -23,9 +23,10 @@ const (
 	fetching
 )
 
-// verbs lists the beginnings of verbs, for each family. A beginning of four letters or more matches every word that
-// is a form of the verb, and a shorter one matches only itself. In languages without spaces, a verb matches a sequence of
-// characters. The languages are English, German, Spanish, French, Italian, Portuguese, Dutch, Japanese and Chinese.
+// verbs lists the stems of verbs, for each family, in English and in other languages. A stem of four letters or more
+// matches every word that is a form of the verb, and a shorter stem matches only itself. In languages without spaces, a
+// verb matches a sequence of characters. The other languages are German, Spanish, French, Italian, Portuguese, Dutch,
+// Japanese and Chinese.
 var verbs = map[family]struct{ english, others string }{
 	sending: {`push send sent mail mailed mailing email forward reply respond post message notify notifi publish tell write wrote
 deliver submit contact dispatch transmit ping broadcast invite share report upload exfiltrat leak`, `
@@ -104,7 +105,7 @@ bezoek open klik lees haal volg ga
 // verbTable holds the verbs of each family, ready for lookup.
 type verbTable struct {
 	exact  map[string]family
-	stems  map[string]stem // beginnings of at least four letters
+	stems  map[string]stem // stems of at least four letters
 	chars  map[rune][]charVerb
 	longer int // length of the longest stem
 	// starts has a bit for the first four bytes of each stem and each short verb, so that most words need no lookup in
@@ -114,7 +115,7 @@ type verbTable struct {
 	deletions [1 << 10]uint64
 }
 
-// stem is the beginning of a verb in English and in other languages.
+// stem contains the families of the verbs with a stem, in English and in other languages.
 type stem struct{ english, others family }
 
 // startBit returns the bit for the first four bytes of a token.
@@ -219,7 +220,7 @@ func inflected(word []byte, n int, english bool) bool {
 	return !english || (ends("e") || ends("d") || ends("g") || ends("s")) && !ends("rs") && !ends("ments")
 }
 
-// deletes reports whether a token can start a verb that means to delete.
+// deletes reports whether a token can start a verb of the family deleting.
 func (t *verbTable) deletes(token []byte) bool {
 	if token[0] >= utf8.RuneSelf && aloneIn(token) {
 		r, _ := utf8.DecodeRune(token)
