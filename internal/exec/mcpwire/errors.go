@@ -15,7 +15,7 @@ var (
 	ErrClosed = errors.New("the connection to the server is closed")
 
 	// ErrNotSent is wrapped by the error of a call that was certainly not sent, so the server cannot have executed it.
-	ErrNotSent = errors.New("not sent")
+	ErrNotSent = errors.New("the request was not sent")
 
 	// ErrRespawnLegacy is wrapped by the error of Negotiate if the server exited or stopped answering after the probe for
 	// revision 2026-07-28. In this case, start the server again and set [Options.Legacy].

@@ -161,7 +161,7 @@ type running struct {
 	listener    net.Listener // the listener of the proxy, in the strong tier
 	sockets     supervisor.Sockets
 	notified    bool     // set when ambit has received sockets.Notify
-	private     []uint64 // the mounts of the program's private folders
+	private     []uint64 // the numbers of the mounts of the program's private folders
 	closing     bool
 	ctx         context.Context // a context that ends with the run
 	cancel      context.CancelFunc

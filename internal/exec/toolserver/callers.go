@@ -210,7 +210,7 @@ func (s *server) ownedBy(in SignIn) *server {
 	return own
 }
 
-// isAsleep reports whether a lazy server is stopped.
+// isAsleep reports whether a lazy server is stopped and no request is waiting for it.
 func (s *server) isAsleep() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -198,7 +198,7 @@ func AllowCommand(agentName, server string, r agent.Right) string {
 	return strings.Join(words, " ")
 }
 
-// result returns what was observed.
+// result returns the hosts that the server contacted and the rights that it lacked, as part of a call's result.
 func (s *server) result(seen *observation) call.Observed {
 	o := call.Observed{Omitted: seen.omitted}
 	for _, host := range seen.contacted {
