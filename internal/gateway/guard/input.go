@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 	"github.com/ambit-run/ambit/internal/gateway/guard/pii"
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 // InputRules contains the guardrails for arguments. The zero value checks nothing.
@@ -210,7 +211,7 @@ func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key
 	for i := 0; i < len(doc); {
 		switch c := doc[i]; {
 		case c == '"':
-			end := stringEnd(doc, i+1)
+			end := rawjson.StringEnd(doc, i+1)
 			next := end + 1
 			for next < len(doc) && (doc[next] == ' ' || doc[next] == '\n' || doc[next] == '\t' || doc[next] == '\r') {
 				next++
@@ -244,26 +245,6 @@ func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key
 		default:
 			i++
 		}
-	}
-}
-
-// stringEnd returns the offset of a string's closing quote. The string begins at offset start, after the opening
-// quote. If there is no closing quote, stringEnd returns the length of the document.
-func stringEnd(doc []byte, start int) int {
-	for at := start; ; {
-		n := bytes.IndexByte(doc[at:], '"')
-		if n < 0 {
-			return len(doc)
-		}
-		at += n
-		slashes := 0
-		for i := at - 1; i >= start && doc[i] == '\\'; i-- {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return at
-		}
-		at++
 	}
 }
 

@@ -123,6 +123,26 @@ func unquote(name []byte) []byte {
 	return text
 }
 
+// StringEnd returns the offset of a string's closing quote. The string begins at offset start, after the opening quote.
+// If there is no closing quote, StringEnd returns the length of data.
+func StringEnd(data []byte, start int) int {
+	for at := start; ; {
+		n := bytes.IndexByte(data[at:], '"')
+		if n < 0 {
+			return len(data)
+		}
+		at += n
+		slashes := 0
+		for i := at - 1; i >= start && data[i] == '\\'; i-- {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return at
+		}
+		at++
+	}
+}
+
 // Walker visits the members of an object or the elements of an array, and checks their syntax.
 type Walker struct {
 	scanner

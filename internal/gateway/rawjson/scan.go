@@ -156,6 +156,14 @@ func (s *scanner) str(i int) int {
 	i++
 	start, seen := i, uint64(0)
 	for i < len(d) {
+		for i+16 <= len(d) { // two words at once are faster
+			v, w := binary.LittleEndian.Uint64(d[i:]), binary.LittleEndian.Uint64(d[i+8:])
+			if stopMask(v)|stopMask(w) != 0 {
+				break
+			}
+			seen |= v | w
+			i += 16
+		}
 		if i+8 <= len(d) {
 			w := binary.LittleEndian.Uint64(d[i:])
 			seen |= w

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 // Limits of a value. They bound the memory of a check: each value of a document takes up to a hundred bytes, each
@@ -28,15 +30,11 @@ func Bounds(text []byte) error { return bounds(text, maxValues) }
 
 func bounds(text []byte, maxValues int) error {
 	values, objects := 0, 0
-	inString, escaped := false, false
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		switch {
-		case inString:
-			inString = escaped || c != '"'
-			escaped = !escaped && c == '\\'
 		case c == '"':
-			inString = true
+			i = rawjson.StringEnd(text, i+1)
 		case c == ',' || c == '{' || c == '[':
 			if values++; values > maxValues {
 				return fmt.Errorf("more than %d values", maxValues)
