@@ -38,7 +38,7 @@ func unleet(dst, text []byte, letters *[256]byte) ([]byte, bool) {
 	return dst, changed
 }
 
-func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+func letter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // flatten appends text to dst, with each run of white space replaced by one space. It stops when dst has maxLen bytes.
 // The second result reports whether any white space was replaced, and the third is the number of bytes read from text.
@@ -147,6 +147,8 @@ func joinSpaced(dst, text []byte, at int) ([]byte, int) {
 	return dst, at
 }
 
-func spacer(c byte) bool {
-	return c == ' ' || c == '.' || c == '-' || c == '_' || c == '*' || c == '\t' || c == '\n' || c == '/' || c == ','
+func spacer(c byte) bool { return spacers[c] }
+
+var spacers = [256]bool{
+	' ': true, '.': true, '-': true, '_': true, '*': true, '\t': true, '\n': true, '/': true, ',': true,
 }

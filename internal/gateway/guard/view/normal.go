@@ -93,12 +93,9 @@ func (v *View) appendNormal(src []byte, i, end int) bool {
 	changed, tags := false, false
 	v.startAt(i)
 	for i < end {
-		start := i
-		for i < end && unchanged[src[i]] {
-			i++
-		}
-		if i > start {
-			v.Text = append(v.Text, src[start:i]...)
+		if n := kept(src[i:end]); n > 0 {
+			v.Text = append(v.Text, src[i:i+n]...)
+			i += n
 			tags = false
 			continue
 		}
@@ -114,8 +111,6 @@ func (v *View) appendNormal(src []byte, i, end int) bool {
 		case r == 0x3164 || r == 0xffa0 || r == 0x2800: // these blanks are as wide as a letter
 			v.Text = append(v.Text, ' ')
 		case Invisible(r):
-		case 0x2010 <= r && r <= 0x2027, r == utf8.RuneError && n == 1:
-			v.Text = append(v.Text, src[i:i+n]...) // keep punctuation and invalid UTF-8
 		default:
 			v.appendPlain(r, src[i:i+n])
 		}
@@ -125,6 +120,23 @@ func (v *View) appendNormal(src []byte, i, end int) bool {
 		v.startAfter(before, n, i)
 	}
 	return changed
+}
+
+// kept returns the length of the text at the beginning of src that Normal does not change: visible ASCII, white space,
+// punctuation and invalid UTF-8.
+func kept(src []byte) (n int) {
+	for n < len(src) {
+		if unchanged[src[n]] {
+			n++
+			continue
+		}
+		r, size := utf8.DecodeRune(src[n:])
+		if (r < 0x2010 || 0x2027 < r) && (r != utf8.RuneError || size > 1) {
+			break
+		}
+		n += size
+	}
+	return n
 }
 
 // unchanged is set for the bytes that Normal does not change: visible ASCII and white space.
@@ -171,16 +183,18 @@ var (
 )
 
 // Displayed appends text to dst in the order in which it is displayed: text after a right-to-left override is reversed,
-// up to the end of the override or of the line. Displayed reports whether text has such an override.
+// up to the end of the override or of the line. Displayed reports whether text has such an override. If not, it appends
+// nothing.
 func Displayed(dst, text []byte) ([]byte, bool) {
 	const override, pop, popIsolate = '\u202e', '\u202c', '\u2069'
-	found := false
-	for {
+	for found := false; ; found = true {
 		at := bytes.Index(text, []byte(string(override)))
-		if at < 0 {
-			return append(dst, text...), found
+		if at < 0 && found {
+			dst = append(dst, text...)
 		}
-		found = true
+		if at < 0 {
+			return dst, found
+		}
 		dst, text = append(dst, text[:at]...), text[at+utf8.RuneLen(override):]
 		end := 0
 		for end < len(text) && text[end] != '\n' {

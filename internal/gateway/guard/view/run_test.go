@@ -108,7 +108,7 @@ func TestWhatWasOneCharacterIsNotCut(t *testing.T) {
 // Displayed reverses the text after an override, up to the end of the override.
 func TestDisplayed(t *testing.T) {
 	for in, want := range map[string]string{
-		"abc": "abc", "a\u202ecb": "abc", "a\u202ecb\u202cd\u202efe\ng": "a" + "bc\u202cdef\ng",
+		"abc": "", "a\u202ecb": "abc", "a\u202ecb\u202cd\u202efe\ng": "a" + "bc\u202cdef\ng",
 		"\u202e\u202eb\xffä": "ä\xffb", "\u202ec\u2069x": "c\u2069x",
 	} {
 		got, found := view.Displayed(nil, []byte(in))
