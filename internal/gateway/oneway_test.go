@@ -195,6 +195,24 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 	}
 }
 
+// A credential that is stored while a call runs is not in the journal, although the intent described the same arguments.
+func TestArgumentsAreScannedAgain(t *testing.T) {
+	m := &mouth{says: fine}
+	g := New(railed(agent.Guardrails{}), Options{Binding: m, Store: open(t, statetest.Open(t)), Known: func() ([]guard.Known, error) {
+		if m.heard == "" {
+			return nil, nil
+		}
+		return []guard.Known{{Name: "token", Value: held}}, nil
+	}})
+	if _, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", Arguments: jsontext.Value(`{"text":"` + held + `"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
+	if err != nil || len(entries) != 1 || strings.Contains(string(entries[0].Arguments), held) {
+		t.Errorf("the journal has %+v, %v", entries, err)
+	}
+}
+
 // hinted is an error that has a hint of its own.
 type hinted struct{ error }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
@@ -133,15 +131,8 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 		}
 	}
 	if p.canonical != nil {
-		mac := g.store.Keys.MAC("arguments", p.canonical)
-		r.ArgumentsMAC = hex.EncodeToString(mac[:])
-		shown := jsontext.Value(p.toSend())
-		if !p.checked {
-			shown = g.guards.withoutPersonal(shown)
-		}
-		if shown != nil {
-			r.Arguments = g.showable(shown)
-		}
+		d := g.describe(p)
+		r.ArgumentsMAC, r.Arguments = d.mac, d.shown
 	}
 	return r
 }

@@ -3,11 +3,13 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
@@ -20,6 +22,35 @@ const (
 	// has only the size and a MAC.
 	maxScanned = 256 << 10
 )
+
+// described is what the journal contains about the arguments of a call.
+type described struct {
+	mac   string
+	shown []byte        // nil if the arguments cannot be shown
+	by    *guard.Output // the scan that removed the credentials
+}
+
+// describe returns what the journal contains about the arguments. The intent and the outcome of a call describe the same
+// arguments, so they are scanned again only if the stored credentials have changed.
+func (g *Gateway) describe(p *inflight) described {
+	by, _ := g.guards.scanner() // without a scan, nothing is shown
+	if p.described.by != nil && p.described.by == by {
+		return p.described
+	}
+	mac := g.store.Keys.MAC("arguments", p.canonical)
+	d := described{mac: hex.EncodeToString(mac[:]), by: by}
+	shown := jsontext.Value(p.toSend())
+	if !p.checked {
+		shown = g.guards.withoutPersonal(shown)
+	}
+	if shown != nil {
+		d.shown = g.showable(shown)
+	}
+	if p.checked {
+		p.described = d
+	}
+	return d
+}
 
 // showable returns the arguments for the journal: shortened and without credentials. It removes all stored
 // credentials. It also removes values that look like a credential, or whose name is similar to "password". It returns
@@ -78,6 +109,9 @@ func maskCredentials(b []byte) (out []byte) {
 		if secret == d.StackDepth() {
 			secret = 0 // the secret member ends here
 		}
+	}
+	if done == 0 {
+		return b
 	}
 	return append(out, b[done:]...)
 }

@@ -292,7 +292,7 @@ var removals = []removal{
 	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
 	{"P146", "internal/supply/importer/arguments.go", `	if w.replaced {`, `	if false {`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
-	{"P148", "internal/gateway/record.go", `if !p.checked {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
+	{"P148", "internal/gateway/showable.go", `if !p.checked {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
 	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)`, `	if p.Parent != "" {
 		return nil
 	}
