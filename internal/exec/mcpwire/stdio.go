@@ -81,7 +81,7 @@ func (t *stdioTransport) enqueue(body []byte) bool {
 		t.mu.Unlock()
 		return false
 	}
-	oneLine(body)
+	OneLine(body)
 	if body = append(body, '\n'); len(t.queue) == 0 {
 		t.queue = body
 	} else {
@@ -92,8 +92,8 @@ func (t *stdioTransport) enqueue(body []byte) bool {
 	return true
 }
 
-// oneLine replaces the line breaks in a message with spaces. In valid JSON, line breaks occur only between tokens.
-func oneLine(b []byte) {
+// OneLine replaces the line breaks in a message with spaces. In valid JSON, line breaks occur only between tokens.
+func OneLine(b []byte) {
 	for _, end := range []byte("\r\n") {
 		rest := b
 		for i := bytes.IndexByte(rest, end); i >= 0; i = bytes.IndexByte(rest, end) {

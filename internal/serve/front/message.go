@@ -68,13 +68,9 @@ func newRequest(m mcpwire.Message) *request {
 
 // encode joins the parts of a JSON object and adds the closing brace. The result is one line.
 func encode(parts ...[]byte) []byte {
-	b := slices.Concat(parts...)
-	for i, c := range b {
-		if c == '\n' || c == '\r' { // in valid JSON, line breaks occur only between tokens
-			b[i] = ' '
-		}
-	}
-	return append(b, '}')
+	b := slices.Concat(append(parts, []byte("}"))...)
+	mcpwire.OneLine(b)
+	return b
 }
 
 func notification(method string, params jsontext.Value) []byte {
