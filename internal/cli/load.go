@@ -79,9 +79,9 @@ func unreadable(path string, err error) error {
 	return usage("", "%w", err)
 }
 
-// unknownAgent returns the error for an argument that is neither an installed agent nor a file. A manifest that the
-// running daemon serves from another folder needs its path, so that a command means the same agent whether or not the
-// daemon runs.
+// unknownAgent returns the error for an argument that is neither an installed agent nor a file. If the running daemon
+// serves an agent with this name from another folder, the error contains the path of its manifest. Commands accept only
+// the path of such an agent, so that a name means the same agent whether or not the daemon runs.
 func unknownAgent(name string) error {
 	var names []string
 	if h, err := home.Find(); err == nil {

@@ -207,8 +207,8 @@ func adder(facts *[]console.Fact) func(label string, values ...string) {
 	}
 }
 
-// GrantsFor selects the active grants for an agent: those for its id, and those for every agent if the agent asks for
-// their action.
+// GrantsFor returns the active grants for an agent. A grant for every agent is included only if the agent declares the
+// grant's action.
 func GrantsFor(a *agent.Agent, list []*grant.Grant) []*grant.Grant {
 	asked := slices.Concat(a.Capabilities.Required, a.Capabilities.Optional)
 	return slices.DeleteFunc(slices.Clone(list), func(g *grant.Grant) bool {

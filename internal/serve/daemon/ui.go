@@ -113,9 +113,9 @@ func uiOf(ctx context.Context, running Running) (fs.FS, string) {
 	return running.UI()
 }
 
-// openTicket returns the content of a ticket, or nil if the ticket is invalid or expired. A ticket is also invalid if
-// its key is revoked or cannot be checked, if an earlier daemon issued it for its own temporary key, or if the person
-// has signed out of the console session that requested it.
+// openTicket returns the content of a ticket, or nil if the ticket is invalid or expired. A ticket becomes invalid when
+// its key is revoked or cannot be checked, and when the person signs out of the console session that requested it. A
+// ticket for the temporary key of an earlier daemon is invalid too.
 func (d *Daemon) openTicket(ctx context.Context, purpose, text string) *ticket {
 	var t ticket
 	if d.options.Tickets == nil || d.options.Tickets.OpenText(purpose, text, &t) != nil || time.Now().Unix() >= t.Until ||
