@@ -224,7 +224,7 @@ func (g *Gateway) doubts(p *inflight) (ask bool, stopped *call.Refusal) {
 	if g.flowMode(p.tool) == guard.FlowDeny {
 		stopped = call.Refuse(stageFlow, call.PolicyDenied, "%s is denied, because its arguments come from untrusted text: %s",
 			p.tool.Name, strings.Join(originLines(p.verdict), "; "))
-		stopped.Hint = `to ask a person instead, set "flow" in guardrails.json to ask for this tool or agent`
+		stopped.Hint = `to ask a person instead, set the mode of this tool or agent to "ask" under "flow" in guardrails.json`
 		return false, stopped
 	}
 	return true, nil
@@ -328,8 +328,8 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
 	if stopped != nil {
 		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message may quote the server
-			// If the agent could not start, the call was refused before markRead. The error can be ignored: without the
-			// store, no call with an effect is made.
+			// Record the read here too, because a call to an agent that could not start is refused before the stage
+			// markRead. An error can be ignored, because without the store ambit makes no call with an effect.
 			_ = g.markReader(context.Background(), p.Principal, 0)
 			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
 		}

@@ -377,8 +377,8 @@ func mask(find Finder, text []byte) []byte {
 	return hide(nil, text, 0, len(text), found)
 }
 
-// hide appends text[from:to] to dst and replaces each result of a finder with hiddenText. If a result begins before
-// from, the text before from has been masked already.
+// hide appends text[from:to] to dst and replaces each match in found with hiddenText. If a match begins before from, an
+// earlier call has already written hiddenText for it.
 func hide(dst, text []byte, from, to int, found [][2]int) []byte {
 	for _, f := range found {
 		if f[1] <= from || f[0] >= to {

@@ -113,7 +113,7 @@ func checkAction(action string) string {
 	case !slices.Contains(agent.ActionNamespaces, namespace):
 		return "is outside the reserved namespaces " + strings.Join(agent.ActionNamespaces, "., ") + "."
 	case names == "" || slices.Contains(strings.Split(names, "."), ""):
-		return "has a part missing"
+		return "is incomplete: the form of an action is NAMESPACE.NAME"
 	case strings.Contains(action, "*"):
 		return "contains a *, but a grant names exactly one action"
 	case len(action) > maxText || !identity.ValidName(action):

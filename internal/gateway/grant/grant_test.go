@@ -236,7 +236,7 @@ func TestProblems(t *testing.T) {
 		want  []string
 	}{
 		{"another namespace", Asked{Subject: "a", Actions: []string{"net.open"}}, []string{`"net.open" is outside the reserved namespaces intent., memory., identity., tool., agent.`}},
-		{"no name", Asked{Subject: "a", Actions: []string{"tool.", "tool", "tool.a..b"}}, []string{`"tool." has a part missing`, `"tool" has a part missing`, `"tool.a..b" has a part missing`}},
+		{"no name", Asked{Subject: "a", Actions: []string{"tool.", "tool", "tool.a..b"}}, []string{`"tool." is incomplete: the form of an action is NAMESPACE.NAME`, `"tool" is incomplete: the form of an action is NAMESPACE.NAME`, `"tool.a..b" is incomplete: the form of an action is NAMESPACE.NAME`}},
 		{"a wildcard", Asked{Subject: "a", Actions: []string{"tool.*"}}, []string{"names exactly one action"}},
 		{"white space", Asked{Subject: "a", Actions: []string{"tool.a b", "tool.a\nb"}}, []string{"invalid characters"}},
 		{"too long", Asked{Subject: "a", Actions: []string{"tool." + strings.Repeat("a", 300)}}, []string{"too long"}},

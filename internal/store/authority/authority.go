@@ -71,8 +71,8 @@ var (
 		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
 	// ErrRolledBack means that this machine has seen the store with a newer root key than the one that the store uses
 	// now.
-	ErrRolledBack = errors.New("this machine has seen the store with the newer root key, so the store was set back to a " +
-		"time before the rotation, and someone who has the older root key may have changed it; if you restored a backup, " +
+	ErrRolledBack = errors.New("the store was set back to a time before a rotation of the root key that this machine has " +
+		"seen, so someone who has the older root key may have changed the store; if you restored a backup, " +
 		"move seen.json out of AMBIT_HOME and try again")
 )
 

@@ -148,7 +148,7 @@ func (c *checker) checkClaims() error {
 		v := c.claims[0]
 		if v.root != c.edge.root() {
 			if v.size == c.held {
-				return faultAt(c.log, v.size, "%s contradicts another statement about the first %d records of log %d",
+				return faultAt(c.log, v.size, "%s differs from another checkpoint of the first %d records of log %d",
 					v.by, v.size, c.log)
 			}
 			return faultAt(c.log, c.held, "records %d to %d of log %d do not match %s", c.held, v.size-1, c.log, v.by)

@@ -237,7 +237,7 @@ func (c *matcher) searchEnd(tx state.Tx, log, n int64) (int64, error) {
 	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
 		var r struct{ Time time.Time }
 		err := readRows(tx, log, at-1, at, func(one row) error {
-			// Show must list unreadable records. The zero time ends the loop, so this record is searched.
+			// An unreadable record gets the zero time. The loop then ends, and Show lists the record.
 			if json.Unmarshal(one.record, &r) != nil {
 				r.Time = time.Time{}
 			}

@@ -21,7 +21,7 @@ type Set struct {
 	hit   uint32
 	words [][]uint16 // the words that end in each state whose hit bit is set
 	size  []int      // how many bytes of each word are compared
-	reach int        // the maximum of sizes
+	reach int        // the maximum of size
 }
 
 // Hit is the position where a word ends. [Set.Words] returns the words that end there.

@@ -20,7 +20,7 @@ type rate int
 
 const (
 	rateText rate = 12
-	rateRuns rate = 4 // a list of hashes consists of runs
+	rateRuns rate = 4 // for runs, because a list of hashes consists of them
 	// The escapes of a text and its views have a lower rate, so that all forms together cost little more.
 	rateForm rate = 2
 )
@@ -57,7 +57,7 @@ func (s *scan) giveUp(text []byte, at int, dst []Match) []Match {
 	return append(dst, Match{Rule: RuleUnscanned, Start: start, End: len(text)})
 }
 
-// untilStop returns the part of a text that was scanned, and afterStop more bytes. The matches are those in the text.
+// untilStop returns the part of a text that was scanned, and afterStop more bytes. m contains the matches in the text.
 func untilStop(text []byte, m []Match) []byte {
 	if n := len(m); n > 0 && m[n-1].Rule == RuleUnscanned {
 		text = text[:min(len(text), m[n-1].Start+afterStop)]

@@ -13,8 +13,8 @@ type scan struct {
 	hits   literal.Hits
 	known  *Known
 	copies copies
-	// forms are the texts that were scanned. They are searched again for copies of the values that were found. kept
-	// contains the matches in all forms.
+	// forms are the text and everything that was derived from it. At the end, they are searched again for copies of the
+	// values that were found. kept contains the matches in all forms.
 	forms []textForm
 	kept  []Match
 	// whole is set while the text itself is scanned, without its escapes, and not a view of the text.
@@ -265,8 +265,8 @@ func readLookAlikes(text []byte, v *view.View) bool {
 	return len(v.Text) > 0
 }
 
-// isSymbol reports whether text begins with a character that resembles no letter, such as an arrow or a line, or in the
-// middle of a character. Circled letters are not symbols.
+// isSymbol reports whether text begins with a character that resembles no letter, such as an arrow or a line. Circled
+// letters are not symbols. isSymbol also returns true if text begins in the middle of a character.
 func isSymbol(text []byte) bool {
 	if text[0] < 0xc0 {
 		return true // a byte in the middle of a character
