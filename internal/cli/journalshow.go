@@ -242,8 +242,8 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 	return slices.Concat([]string{moment(e.Time), decision}, names, []string{t.paint(dim, diag.Printable(why))})
 }
 
-// observed lists the hosts that the tool's server contacted while a call ran, and the operations that ambit denied to
-// the server.
+// observed lists the hosts that the tool's server contacted while a call ran, the operations that ambit denied to the
+// server, and where doubtful arguments come from.
 func observed(e *journal.Entry) string {
 	var parts []string
 	if len(e.Contacted) > 0 {
@@ -256,6 +256,13 @@ func observed(e *journal.Entry) string {
 	}
 	if e.Omitted > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", e.Omitted))
+	}
+	for _, o := range e.Origins {
+		part := strings.TrimSpace(strings.TrimPrefix(o.Argument, "/") + " is doubtful: " + o.Reason)
+		if o.Call != "" {
+			part += ", first seen in the result of call " + o.Call
+		}
+		parts = append(parts, part)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -119,7 +120,6 @@ func trace(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		}
 		p.verdict = &v
 		p.Flow = flowFacts(&v)
-		p.noteFlow(g, &v)
 	}
 	s.Made(t, p.canonical, now)
 	return nil
@@ -143,19 +143,19 @@ func flowFacts(v *flow.Verdict) *call.Flow {
 	return f
 }
 
-// noteFlow adds the findings of a verdict to the journal record. Each note names the call in which the value was first
-// seen. Instead of the value, a note contains a MAC of it.
-func (p *inflight) noteFlow(g *Gateway, v *flow.Verdict) {
-	p.notesMu.Lock()
-	defer p.notesMu.Unlock()
-	for _, f := range v.Findings {
-		if len(p.notes) >= maxNotes {
-			return
-		}
-		mac := g.store.Keys.MAC("flow value", []byte(f.Value))
-		p.notes = append(p.notes, strings.TrimSpace(fmt.Sprintf("flow %s at %s from call %s value %s",
-			f.Reason, f.Argument, f.Source.Call, hex.EncodeToString(mac[:8]))))
+// originsOf describes a verdict for the journal. The journal gets a MAC of each value, never the value itself.
+func (g *Gateway) originsOf(v *flow.Verdict) (origins []journal.Origin) {
+	if v == nil {
+		return nil
 	}
+	for _, f := range v.Findings {
+		mac := g.store.Keys.MAC("flow value", []byte(f.Value))
+		origins = append(origins, journal.Origin{
+			Argument: string(guard.Redact([]byte(clip(f.Argument)))), Reason: string(f.Reason),
+			Call: f.Source.Call, ValueMAC: hex.EncodeToString(mac[:8]),
+		})
+	}
+	return origins
 }
 
 // whyFlow explains how the origin of the arguments would affect a call. It knows the text that the principal's agents

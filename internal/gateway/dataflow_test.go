@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -155,8 +156,9 @@ func TestJournalOfDoubtfulCalls(t *testing.T) {
 	if err != nil || len(records) != 2 {
 		t.Fatalf("the journal has %d records, want 2: %v", len(records), err)
 	}
-	if detail := records[0].Detail; !strings.Contains(detail, "at /to from call "+records[1].Call) {
-		t.Errorf("the record says %q; want the call in which the value was first seen", detail)
+	origins := records[0].Origins
+	if len(origins) != 1 || origins[0].Argument != "/to" || origins[0].Reason != "only_untrusted" || origins[0].Call != records[1].Call {
+		t.Errorf("the record has the origins %+v; want the call in which the value was first seen", origins)
 	}
 }
 
@@ -251,9 +253,9 @@ func TestOriginIsShown(t *testing.T) {
 	}
 	found := false
 	for _, e := range entries {
-		found = found || strings.Contains(e.Detail, "flow only_untrusted at /to from call ")
-		if strings.Contains(e.Detail, stranger) {
-			t.Errorf("the journal's detail contains the value: %q", e.Detail)
+		found = found || len(e.Origins) == 1 && e.Origins[0].Argument == "/to" && e.Origins[0].ValueMAC != ""
+		if text := fmt.Sprint(e.Detail, e.Origins); strings.Contains(text, stranger) {
+			t.Errorf("the journal's record contains the value: %q", text)
 		}
 	}
 	if !found {

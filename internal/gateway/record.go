@@ -119,7 +119,7 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
 		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal, By: p.By,
-		Tool: string(guard.Redact([]byte(clip(p.Tool)))), ArgumentsSize: len(p.Arguments),
+		Tool: string(guard.Redact([]byte(clip(p.Tool)))), ArgumentsSize: len(p.Arguments), Origins: g.originsOf(p.verdict),
 	}
 	if c := g.agent.Capabilities; len(c.Required)+len(c.Optional) > 0 {
 		r.Capabilities = &journal.Capabilities{Required: c.Required, Optional: c.Optional, Held: p.Held}

@@ -93,7 +93,7 @@ func appendBody(b []byte, r *Record) []byte {
 		}
 		b = appendSize(b, `,"duration_us":`, r.DurationUS)
 		b = appendSome(b, `,"replay":`, r.Replay)
-		b = appendObserved(b, r)
+		b = appendOrigins(appendObserved(b, r), r)
 	}
 	return append(b, '}')
 }
@@ -149,6 +149,19 @@ func appendObserved(b []byte, r *Record) []byte {
 		b = append(b, ']')
 	}
 	return appendSize(b, `,"omitted":`, int64(r.Omitted))
+}
+
+func appendOrigins(b []byte, r *Record) []byte {
+	for i, o := range r.Origins[:min(len(r.Origins), maxActions)] {
+		b = appendText(b, between(i, `,"origins":[`)+`{"reason":`, o.Reason)
+		b = appendSome(b, `,"argument":`, o.Argument[:min(len(o.Argument), maxAction)])
+		b = appendSome(b, `,"call":`, o.Call)
+		b = append(appendSome(b, `,"value_mac":`, o.ValueMAC), '}')
+	}
+	if len(r.Origins) > 0 {
+		b = append(b, ']')
+	}
+	return b
 }
 
 // between returns the text before element i of a list.

@@ -26,6 +26,7 @@ func TestRecordComesBackWhole(t *testing.T) {
 		Capabilities: &Capabilities{Required: []string{"a", "b"}, Optional: []string{"c"}, Held: []string{"a", "b"}},
 		Contacted:    []string{"a.test:443", "\x1b\"\n:1"},
 		Refused:      []Denial{{Kind: "connect", What: "10.0.0.1:5432", Private: true}, {Kind: "execute", What: "/bin/\"\n\x00"}},
+		Origins:      []Origin{{Argument: "/a\"\n", Reason: "named", Call: "c", ValueMAC: "0f"}, {Reason: "asked_for"}},
 	}
 	v := reflect.ValueOf(&want).Elem()
 	for i := range v.NumField() {
@@ -78,6 +79,9 @@ func TestRecordIsBoundedAndOneLine(t *testing.T) {
 			Contacted: slices.Repeat([]string{strings.Repeat("x", MaxRecord)}, 2*maxActions),
 			Refused:   slices.Repeat([]Denial{{Kind: "execute", What: strings.Repeat("\n", MaxRecord)}}, 2*maxActions),
 		}, `"refused":[{"kind":"execute"`},
+		{"many origins", Record{
+			Origins: slices.Repeat([]Origin{{Argument: strings.Repeat("\x00", MaxRecord), Reason: "named", Call: "c"}}, 2*maxActions),
+		}, `"origins":[{"reason":"named"`},
 		{"bytes that are not UTF-8", Record{Tool: "a\xffb"}, "\"tool\":\"a\ufffdb\""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

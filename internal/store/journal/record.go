@@ -87,6 +87,8 @@ type Record struct {
 	Contacted []string `json:"contacted,omitempty"`
 	Refused   []Denial `json:"refused,omitempty"`
 	Omitted   int      `json:"omitted,omitempty"`
+	// Origins says where the doubtful arguments of the call were first seen.
+	Origins []Origin `json:"origins,omitempty"`
 
 	// Roster is set in roster records, which describe a log.
 	Roster *Roster `json:"roster,omitempty"`
@@ -110,6 +112,17 @@ type Denial struct {
 	What string `json:"what"`
 	// Private is set if What is a host whose address is not public.
 	Private bool `json:"private,omitempty"`
+}
+
+// Origin is where a doubtful argument was first seen.
+type Origin struct {
+	// Argument is a JSON pointer to the argument. It is empty if the call as a whole is doubtful.
+	Argument string `json:"argument,omitempty"`
+	Reason   string `json:"reason"`
+	// Call is the id of the call whose result contained the value. It is empty if that call is unknown.
+	Call string `json:"call,omitempty"`
+	// ValueMAC is a keyed hash of the value.
+	ValueMAC string `json:"value_mac,omitempty"`
 }
 
 // Roster describes a log at its beginning or at a checkpoint. In the record of an erasure, Size is the sequence
