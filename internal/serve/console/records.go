@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
@@ -198,6 +199,56 @@ type recordPage struct {
 	Arguments, JSON, Problem string
 	Cut                      bool
 	Proof                    *journal.Proof
+	// Origins says where doubtful arguments come from, and where the arguments of those calls come from.
+	Origins []origin
+}
+
+// origin is an edge of a small graph: a value went from the result of the call From to an argument of the call To.
+type origin struct {
+	From           *journal.Entry // nil if the journal does not contain the call
+	Argument, Says string
+	To             journal.Entry
+}
+
+// maxOrigins is the maximum number of edges on a page.
+const maxOrigins = 12
+
+// originsOf follows the arguments of a call back to the calls in whose results they were first seen.
+func (c *Console) originsOf(ctx context.Context, e journal.Entry) (edges []origin, err error) {
+	seen := map[string]bool{e.Call: true}
+	for next := []journal.Entry{e}; len(next) > 0; next = next[1:] {
+		for _, o := range next[0].Origins {
+			if len(edges) == maxOrigins {
+				return edges, nil
+			}
+			edge := origin{Argument: strings.TrimPrefix(o.Argument, "/"), Says: titleOf(o.Reason), To: next[0]}
+			if o.Call != "" {
+				found, err := c.o.Journal.Show(ctx, journal.Filter{Call: o.Call, Limit: 1})
+				if err != nil {
+					return nil, err
+				}
+				if len(found) > 0 {
+					edge.From = &found[0]
+				}
+			}
+			if edge.From != nil && !seen[o.Call] {
+				seen[o.Call] = true
+				next = append(next, *edge.From)
+			}
+			edges = append(edges, edge)
+		}
+	}
+	return edges, nil
+}
+
+// titleOf explains a reason of package flow in a few words.
+func titleOf(reason string) string {
+	for _, m := range flow.Meanings {
+		if string(m.Reason) == reason {
+			return m.Title
+		}
+	}
+	return reason
 }
 
 // maxRecord is the maximum number of bytes of a record that a page shows. It also limits the arguments of the record.
@@ -231,6 +282,10 @@ func (c *Console) record(w http.ResponseWriter, r *http.Request, s *session) {
 		p.JSON, p.Cut = fit(approval.Show(raw), maxRecord)
 		if len(p.Record.Arguments) > 0 {
 			p.Arguments, _ = fit(approval.Show(p.Record.Arguments), maxRecord)
+		}
+		if p.Origins, err = c.originsOf(r.Context(), p.Entry); err != nil {
+			c.unavailable(w, r, s, "The journal cannot be read at the moment.", err)
+			return
 		}
 	}
 	c.show(w, r, s, http.StatusOK, "record", title, "journal", &p)
