@@ -182,19 +182,23 @@ func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
 	}
 }
 
-// canElicit reports whether the client can ask its user a question.
+// canElicit reports whether the client can ask its user to approve the call. A call that is part of another call cannot
+// be repeated alone.
 func (p *inflight) canElicit() bool {
-	if p.Client == nil || p.Client.Asker == nil {
+	if p.Client == nil || p.Client.Asker == nil && (!p.Client.Repeats || p.Parent != "") {
 		return false
 	}
 	var c struct {
-		Elicitation *struct{} `json:"elicitation"`
+		Elicitation *struct {
+			Form, URL *struct{}
+		} `json:"elicitation"`
 	}
-	return json.Unmarshal(p.Client.Capabilities, &c) == nil && c.Elicitation != nil
+	return json.Unmarshal(p.Client.Capabilities, &c) == nil && c.Elicitation != nil &&
+		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
 // elicit asks the client's user to approve the call. The operator must have enabled TrustElicitation, because a
-// client could answer without asking a person.
+// client could answer without asking a person. If the client repeats calls, elicit returns a refusal with the question.
 func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
@@ -212,23 +216,44 @@ func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question)
 	if err != nil {
 		return call.Refuse(stageApprove, call.ApprovalDenied, "the request for approval cannot be encoded: %v", err)
 	}
+	if p.Client.Asker == nil {
+		r := call.Refuse(stageApprove, call.ApprovalExpired, "the call to %s waits for approval %s", p.tool.Name, q.ID).Again()
+		r.Question = &call.Question{Approval: q.ID, Params: params}
+		return r
+	}
 	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
 	if err != nil {
 		return call.Refuse(stageApprove, call.ApprovalExpired,
 			"the client did not answer the request to approve the call to %s", p.tool.Name).Again()
 	}
-	var answer struct {
+	if refusal := g.Answer(ctx, q.ID, p.Principal, raw); refusal != nil {
+		return refusal
+	}
+	return g.waitForPerson(ctx, p, q)
+}
+
+// Answer decides an approval with the answer of the client's user. It returns a refusal if the answer is not yes. If the
+// approval was decided before, the earlier decision counts.
+func (g *Gateway) Answer(ctx context.Context, id, principal string, answer jsontext.Value) *call.Refusal {
+	if !g.options.Approvals.TrustElicitation {
+		return call.Refuse(stageApprove, call.ApprovalDenied, "the operator does not accept approvals from clients")
+	}
+	var said struct {
 		Action  string `json:"action"`
 		Content struct {
 			Approve bool `json:"approve"`
 		} `json:"content"`
 	}
-	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
-	err = approval.Decide(ctx, g.store, q.ID, yes, p.Principal+" (asked by the client)", "")
-	if err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
+	yes := json.Unmarshal(answer, &said) == nil && said.Action == "accept" && said.Content.Approve
+	who := principal + " (asked by the client)"
+	err := approval.Decide(ctx, g.store, id, yes, who, "")
+	switch {
+	case err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver):
 		return StoreFailed(ctx, stageApprove, err)
+	case !yes:
+		return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call", who)
 	}
-	return g.waitForPerson(ctx, p, q)
+	return nil
 }
 
 // useApproval uses up the call's approval, if the call needs one.

@@ -257,6 +257,71 @@ func TestElicitation(t *testing.T) {
 	}
 }
 
+// A client of revision 2026-07-28 gets the question instead of a result. It repeats the call after its user has answered.
+func TestElicitationByRepeatedCall(t *testing.T) {
+	const yes = `{"action":"accept","content":{"approve":true}}`
+	for name, tt := range map[string]struct {
+		capabilities, parent, answer string
+		trust, asked                 bool
+		code                         call.Code // of the answer
+		sent                         int
+	}{
+		"yes":                    {`{"elicitation":{}}`, "", yes, true, true, "", 1},
+		"yes in a form":          {`{"elicitation":{"form":{},"url":{}}}`, "", yes, true, true, "", 1},
+		"no":                     {`{"elicitation":{}}`, "", `{"action":"accept","content":{"approve":false}}`, true, true, call.ApprovalDenied, 0},
+		"no answer":              {`{"elicitation":{}}`, "", "", true, true, call.ApprovalDenied, 0},
+		"only pages":             {`{"elicitation":{"url":{}}}`, "", yes, true, false, "", 0},
+		"part of a call":         {`{"elicitation":{}}`, "outer", yes, true, false, "", 0},
+		"clients cannot approve": {`{"elicitation":{}}`, "", yes, false, false, call.ApprovalDenied, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			o := Options{Binding: w, Store: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Hour, TrustElicitation: tt.trust}}
+			if !tt.asked {
+				o.Approvals.TTL = time.Millisecond
+			}
+			g := New(careful(), o)
+			do := func() error {
+				_, err := g.Call(t.Context(), &call.Call{
+					Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", Parent: tt.parent,
+					Client: &call.Client{Capabilities: jsontext.Value(tt.capabilities), Repeats: true},
+				})
+				return err
+			}
+			refusal, _ := errors.AsType[*call.Refusal](do())
+			if refusal == nil || refusal.Code != call.ApprovalExpired || (refusal.Question != nil) != tt.asked {
+				t.Fatalf("the first call: %+v, want a question: %v", refusal, tt.asked)
+			}
+			id := "none"
+			if tt.asked {
+				id = refusal.Question.Approval
+				if shown := string(refusal.Question.Params); !strings.Contains(shown, `\"n\": 1`) {
+					t.Errorf("the question does not show the arguments: %s", shown)
+				}
+			}
+			if !tt.asked && tt.trust {
+				return
+			}
+			if denied := g.Answer(t.Context(), id, "me", jsontext.Value(tt.answer)); codeOfRefusal(denied) != tt.code {
+				t.Errorf("the answer: %v, want %q", denied, tt.code)
+			}
+			if err := do(); (err == nil) != (tt.sent == 1) || w.count() != tt.sent {
+				t.Errorf("the repeated call: %v, sent %d times, want %d", err, w.count(), tt.sent)
+			}
+			if err := do(); err == nil || w.count() != tt.sent {
+				t.Errorf("the approval admitted a second call: %v, sent %d times", err, w.count())
+			}
+		})
+	}
+}
+
+func codeOfRefusal(r *call.Refusal) call.Code {
+	if r == nil {
+		return ""
+	}
+	return r.Code
+}
+
 // metaLog is a binding that records the _meta of each call.
 type metaLog []string
 

@@ -164,6 +164,8 @@ type Refusal struct {
 	Command diag.Command `json:"-"`
 	// SignIn is the alias of the remote server that needs a sign-in of the caller. It is "" if a sign-in does not help.
 	SignIn string `json:"-"`
+	// Question is set if the client's user can approve the call.
+	Question *Question `json:"-"`
 	// Unsent is set if the call certainly never reached the tool. An unsent call does not count toward any limit. In
 	// contrast, a read that was sent does count, although its effect is also NoEffect.
 	Unsent bool `json:"-"`
@@ -299,6 +301,12 @@ func Standing(ctx context.Context) error {
 	return nil
 }
 
+// Question asks the client's user to approve a call.
+type Question struct {
+	Approval string         // the id of the approval
+	Params   jsontext.Value // the params of elicitation/create
+}
+
 // Asker forwards a server's request to the client: elicitation/create, sampling/createMessage or roots/list. It changes
 // neither the params nor the result.
 type Asker interface {
@@ -332,6 +340,9 @@ type Client struct {
 	Capabilities jsontext.Value
 	// Asker sends requests to the client. It is nil if the client accepts no requests during a call.
 	Asker Asker
+	// Repeats is set if the client answers questions by repeating the call with the answers, as in revision 2026-07-28.
+	// Asker is nil then.
+	Repeats bool
 	// Notify sends a server's notifications to the client. It is used only for server connections that belong to this
 	// client alone. Notify is nil if the client does not listen.
 	Notify func(method string, params jsontext.Value)

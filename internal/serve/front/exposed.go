@@ -147,7 +147,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	f := a.forward(r, alias)
 	c := &call.Call{ID: f.ID}
 	if r.modern {
-		if problem := a.resume(ctx, r, c); problem != nil {
+		if _, problem := a.resume(ctx, r, c); problem != nil { // only tool calls wait for approval
 			return nil, problem
 		}
 		// The requestState from the client is the front's sealed state. It contains the server's own state, which is sent to

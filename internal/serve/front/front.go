@@ -133,6 +133,8 @@ type Gateway interface {
 	// PolicyVersion returns a value that changes when the answers of Offers may have changed.
 	PolicyVersion(c *call.Call) any
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
+	// Answer decides an approval with the answer of the client's user. It returns a refusal if the answer is not yes.
+	Answer(ctx context.Context, approval, principal string, answer jsontext.Value) *call.Refusal
 	call.Forwarder
 }
 
@@ -273,7 +275,7 @@ func (r *request) check() *rpcError {
 func (a *Agent) client(r *request) *call.Client {
 	switch {
 	case r.modern:
-		c := &call.Client{Capabilities: a.offered(r.meta.capabilities)}
+		c := &call.Client{Capabilities: a.offered(r.meta.capabilities), Repeats: r.Method == "tools/call"}
 		if r.peer != nil {
 			c.Key = r.peer.key
 		}

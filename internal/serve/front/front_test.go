@@ -132,7 +132,10 @@ func (d fakeGateway) Agent() *agent.Agent { return d.agent }
 
 func (d fakeGateway) Listed(*call.Call) (*agent.Agent, []bool) { return d.agent, nil }
 func (d fakeGateway) Offers(*call.Forward, string) bool        { return true }
-func (d fakeGateway) PolicyVersion(*call.Call) any             { return nil }
+func (d fakeGateway) Answer(context.Context, string, string, jsontext.Value) *call.Refusal {
+	return nil
+}
+func (d fakeGateway) PolicyVersion(*call.Call) any { return nil }
 
 func (d fakeGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if len(c.Arguments) == 0 {

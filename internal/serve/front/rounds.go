@@ -38,6 +38,8 @@ type state struct {
 	Server  jsontext.Value `json:"s,omitempty"` // the server's own requestState
 	// SignIn is set if ambit itself asked the client to open the page for a sign-in.
 	SignIn *awaitedSignIn `json:"l,omitempty"`
+	// Approval is the id of an approval. It is set if ambit itself asked the client's user to approve the call.
+	Approval string `json:"a,omitempty"`
 }
 
 // binding returns a hash of the principal, the agent and the request. A state is valid only for requests with the
@@ -175,33 +177,53 @@ func (a *Agent) withState(r *request, raw jsontext.Value, s state) (jsontext.Val
 	return set(raw, "requestState", marshal(sealed)), nil
 }
 
+// approvalQuestion is the name of the question whether the client's user approves a call.
+const approvalQuestion = "ambit/approval"
+
+// askApproval asks the client's user to approve the call. The result is nil if the client cannot be asked.
+func (a *Agent) askApproval(r *request, refusal *call.Refusal) jsontext.Value {
+	if refusal.Question == nil || !r.modern || r.round >= maxRounds {
+		return nil
+	}
+	question := map[string]any{"method": "elicitation/create", "params": refusal.Question.Params}
+	raw := marshal(map[string]any{"resultType": "input_required", "inputRequests": map[string]any{approvalQuestion: question}})
+	result, err := a.withState(r, raw, state{Approval: refusal.Question.Approval})
+	if err != nil {
+		return nil // the person can still approve the call elsewhere
+	}
+	return result
+}
+
 // resume prepares the call c to continue an earlier call, if the request has a requestState. If a request has answers
 // but no requestState, the answers are sent with the new call.
-func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError {
+func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) (*call.Refusal, *rpcError) {
 	responses, sealed := lookup(r.Params, "inputResponses"), lookup(r.Params, "requestState")
 	if responses != nil && responses[0] != '{' {
-		return &rpcError{Code: invalidParams, Message: "inputResponses must be an object"}
+		return nil, &rpcError{Code: invalidParams, Message: "inputResponses must be an object"}
 	}
 	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
 		// The state is valid only for these params. If a member is duplicated, ambit and the server could read
 		// different values.
-		return &rpcError{Code: invalidParams, Message: "the params have a duplicate member"}
+		return nil, &rpcError{Code: invalidParams, Message: "the params have a duplicate member"}
 	}
 	if sealed == nil {
 		c.More = extraParams(responses, nil)
-		return nil
+		return nil, nil
 	}
 	s, err := a.openState(ctx, r, sealed)
 	if err != nil {
-		return &rpcError{Code: invalidParams, Message: "the requestState is invalid: " + err.Error()}
+		return nil, &rpcError{Code: invalidParams, Message: "the requestState is invalid: " + err.Error()}
 	}
 	r.round = s.Round
 	if s.SignIn != nil {
 		a.awaitSignIn(ctx, r, s.SignIn, responses)
-		return nil
+		return nil, nil
+	}
+	if s.Approval != "" {
+		return a.Gateway.Answer(ctx, s.Approval, r.principal, lookup(responses, approvalQuestion)), nil
 	}
 	c.Continues, c.More = s.Call, extraParams(responses, s.Server)
-	return nil
+	return nil, nil
 }
 
 var (

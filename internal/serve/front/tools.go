@@ -179,6 +179,9 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	if result, problem, asked := a.askSignIn(r, c, refusal); asked {
 		return result, problem
 	}
+	if question := a.askApproval(r, refusal); question != nil {
+		return question, nil
+	}
 	return a.refusalResult(r, c.Tool, refusal)
 }
 
@@ -195,7 +198,7 @@ func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refu
 	}
 	refusal, problem := a.narrow(c, r)
 	if problem == nil && refusal == nil && r.modern {
-		problem = a.resume(ctx, r, c)
+		refusal, problem = a.resume(ctx, r, c)
 	}
 	return c, refusal, problem
 }
