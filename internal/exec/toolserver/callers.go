@@ -217,8 +217,8 @@ func (s *server) isAsleep() bool {
 	return s.demand.asleep && s.demand.busy == 0
 }
 
-// missing handles the refusal of a request without a token. It replaces the refusal with one whose hint shows how
-// this principal signs in.
+// missing handles the refusal of a request without a token. It replaces the refusal with one that explains how this
+// principal can sign in.
 func (s *server) missing(principal string, err error) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if on, _ := s.byCaller(); !on || s.base != nil || !ok || r.Code != call.CredentialMissing {

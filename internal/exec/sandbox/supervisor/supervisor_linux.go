@@ -9,8 +9,9 @@
 // machine's network enters the namespace.
 //
 // ambit makes each connection with its own copy of the program's socket, so a program gains nothing by changing the
-// arguments of its call. If the supervisor wrongly allows a TCP or UDP connection, the namespace still prevents it.
-// For Unix sockets with a path, only the supervisor's check protects the machine.
+// arguments of its call. If the supervisor wrongly connects the program's own TCP or UDP socket, the empty namespace
+// still keeps the connection inside the sandbox. For Unix sockets with a path, only the supervisor's check protects the
+// machine.
 //
 // A program learns addresses from a resolver in the namespace. The resolver invents an address for every name and
 // never asks another server. A lookup therefore sends no data out of the sandbox, and the policy checks the name that
