@@ -118,7 +118,7 @@ const Go = "go"
 // Message is a message from the shim to ambit over the control socket.
 type Message struct {
 	Kind string
-	// What is the name of the mechanism that failed, and Text is the error.
+	// The field What names the mechanism that failed. Text is the error.
 	What, Text string
 	// Private contains the numbers of the mounts at Plan.Private.
 	Private []uint64 `json:",omitempty"`
