@@ -12,7 +12,7 @@ import (
 )
 
 // A server that exits is restarted quickly at first, and calls wait for the restart. After quickRestarts attempts,
-// the pauses are longer, and calls are refused immediately. ambit never gives up, because the cause of the failures
+// the pauses are longer, and calls are refused immediately. ambit never stops trying, because the cause of the failures
 // may disappear.
 const (
 	quickRestarts = 5
