@@ -446,7 +446,7 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	}
 	value := text[a.start:a.end]
 	q := measure(value)
-	good := q.token(12) || a.quoted && q.digits+q.upper > 0 && !q.wordy() && q.password(true)
+	good := q.token(12) || q.mixed() || a.quoted && q.digits+q.upper > 0 && !q.wordy() && q.password(true)
 	if a.spaced {
 		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || isOption(text, a)) && good
 	}
@@ -494,7 +494,9 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
 		return dst
 	}
-	if !s.judge(isSecretKey, a.name) && !isQualified(text, start) && (!token && !q.strong() || isMember(text, start, a)) {
+	inQuery := start > 0 && (text[start-1] == '?' || text[start-1] == '&') && len(value) >= 20 && q.mixed()
+	if !s.judge(isSecretKey, a.name) && !isQualified(text, start) && !inQuery &&
+		(!token && !q.strong() || isMember(text, start, a)) {
 		return dst
 	}
 	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)

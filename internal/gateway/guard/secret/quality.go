@@ -72,6 +72,9 @@ func measure(value []byte) (q quality) {
 // wordy reports whether a value consists of words.
 func (q quality) wordy() bool {
 	n := q.read
+	if q.digits > 1 && q.lower > 0 && q.other == 0 && 8*q.pairs < 5*(q.lower+q.upper) {
+		return false // digits and capitals separate the letters, and the pairs that remain look like words by chance
+	}
 	if q.size < 20 {
 		return q.pairs >= 4 && 3*q.common > 2*q.pairs
 	}
@@ -115,14 +118,21 @@ func (q quality) token(shortest int) bool {
 	if q.hex == n {
 		return n >= 16 && q.distinct >= 6
 	}
-	return q.distinct >= min(9, n-2) && !q.wordy() && 3*q.other < n
+	return (q.distinct >= min(9, n-2) || q.mixed()) && !q.wordy() && 3*q.other < n
+}
+
+// mixed reports whether a value mixes capital letters, small letters and digits, as few names do.
+func (q quality) mixed() bool {
+	return q.read >= 10 && q.blanks == 0 && q.upper > 1 && q.lower > 1 && q.digits > 1 && q.distinct >= 7 && !q.wordy() &&
+		3*q.other < q.read
 }
 
 // strong reports whether a value looks like a token even if its name does not mark it as one: it is long, mixes kinds
 // of characters, and is not a hash or UUID.
 func (q quality) strong() bool {
 	n := q.read
-	return q.size >= 20 && q.upper > 1 && q.lower > 1 && q.digits > 1 && q.distinct >= 14 && q.hex < n-2 &&
+	random := q.digits > 1 || q.upper > 5 && q.lower > 5
+	return q.size >= 20 && q.upper > 1 && q.lower > 1 && random && q.distinct >= 14 && q.hex < n-2 &&
 		4*q.common < q.pairs*2 && q.other*8 < n
 }
 

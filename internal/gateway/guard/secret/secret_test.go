@@ -265,6 +265,8 @@ func TestNames(t *testing.T) {
 		"/bot1234567890:AA" + strong + "qX7wE2rT9" + "/sendMessage", "https://mainnet.infura.io/v3/" + hexKey,
 		"API key=" + hexKey, "DB_PASSWORD=garden.Sun-99", "db := open(\"root:" + pass + "@tcp(host:3306)/x\")", "mysql -u root -p" + pass + " shop",
 		"docker login -u ci -p " + strong + " host.test", "redis-cli -a " + strong, "sshpass -p '" + pass + "' ssh a@host.test",
+		"webhook_secret=hkfrp232" + "CF+", "Cookie: sid=jprdd958" + "FD+; path=/", "token: gdppg882" + "GB_",
+		"api_key=mOib3PrtUe5I" + "oOoPlbo7YOoI", "https://host.test/?key=NlGVRDogUw0y" + "KopzfT2lIs0g",
 		"https://eth-mainnet.g.alchemy.com/v2/" + strong + "aB3dE6gH", "otpauth-migration://offline?data=" + strong + strong + "%3D",
 	} {
 		clean, n := redact(secret.Standard(), text)
@@ -276,6 +278,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
+		`"KeySpec": "ECC_NIST_P521"`, "exports.n8nOAuth2Auth = n8nOAuth2Auth;", "--credential-provider-bin-dir=/tmp/node-e2e-12345",
 		"--- PASS: TestWrite2/Zk3vT9wQx1 (0.00s)", `"key": "QXDkhSlVht1FKMD49vvU"`, `{"userKey":"b54e7cb9-8f1d-4d3a-a6c1-7e43b1ff3a0d"}`,
 		`"hashed_token": "1da0eb8f5517500a144c3c362d702d6c066d612a"`, "except BadPassphraseError:", "'PASSWORD': MissingPassPhrase,",
 		"PASSWORD_HASHERS = ['app.contrib.hashers.PBKDF2PasswordHasher']", `{"reset-password": "#5195CE"}`, `token = "rgba(255,231,130,0.4)"`,

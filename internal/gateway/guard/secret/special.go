@@ -50,8 +50,11 @@ func (s *scan) tryCookie(text []byte, _, end int, dst []Match) []Match {
 		to := s.runEnd(text, classBare, nameEnd+1, len(text))
 		to = padding.skip(text, to, 2)
 		s.context.judged = to + 1
-		value := text[nameEnd+1 : to]
-		if q := measure(value); q.token(16) && q.lower+q.upper > 0 && !isPlaceholder(value) && to > s.covered {
+		value, shortest := text[nameEnd+1:to], 16
+		if name := text[at:nameEnd]; foldHasSuffix(name, "sid") || foldHasSuffix(name, "session") || s.judge(isSecretKey, name) {
+			shortest = 10
+		}
+		if q := measure(value); q.token(shortest) && q.lower+q.upper > 0 && !isPlaceholder(value) && to > s.covered {
 			dst = s.found(text, nameEnd+1, to, "cookie", rankName, dst)
 		}
 		at = to
