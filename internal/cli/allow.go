@@ -371,7 +371,7 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 		}
 		for _, r := range doc.Added {
 			if _, err := os.Stat(r.What); err != nil && (r.Kind == agent.CanRead || r.Kind == agent.CanWrite) {
-				t.warnf("%s does not exist now, and the server can use it only if it exists when the server starts",
+				t.warnf("%s does not exist; the server can use this path only if it exists when the server starts",
 					diag.Printable(r.What))
 			}
 		}

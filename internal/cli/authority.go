@@ -125,8 +125,8 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 			t.notef("  %s %s: %s", row.Kind, diag.Printable(row.ID), diag.Printable(row.Gives))
 		}
 		if errors.Is(broken, authority.ErrChanged) {
-			t.warnf("the register was changed, so nothing proves that ambit wrote these rows; sign-in links that were used " +
-				"and console sessions that were closed may work again until they expire")
+			t.warnf("the register of authority was changed, so ambit cannot tell whether it wrote these rows; used sign-in " +
+				"links and closed console sessions may work again until they expire")
 		}
 		agreed, err := t.agreed(ctx, "trust these rows?")
 		if err != nil {

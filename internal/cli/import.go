@@ -256,7 +256,7 @@ func (t *terminal) finishImport(
 		return err
 	}
 	if r.Started {
-		t.notef("%s still starts the same servers without ambit; to use only the agent, remove them there", from)
+		t.notef("%s still starts the same servers without ambit; to use only the agent, remove the servers there", from)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func newJournalVerify(t *terminal, storeURL *string) *cobra.Command {
 			return t.verifyExport(args[0], key, want)
 		}
 		if key != (keyFlags{}) {
-			return usage("leave them out to use the store's own key",
+			return usage("to use the store's own key, leave out both flags",
 				"--key and --trust-on-first-use can be used only with an export")
 		}
 		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error {
@@ -182,11 +182,11 @@ func (k *keyFlags) parse() (journal.Key, error) {
 	case k.key == "":
 		return journal.Key{}, nil
 	case k.trustFirst:
-		return journal.Key{}, usage("leave out one of them", "--key and --trust-on-first-use cannot be combined")
+		return journal.Key{}, usage("leave out one of the flags", "--key and --trust-on-first-use cannot be combined")
 	}
 	key, err := journal.ParseKey(k.key)
 	if err != nil {
-		return key, usage("to see a journal's key, run on its machine: ambit whoami", "--key: %w", err)
+		return key, usage("to see the key, run on the machine of the journal: ambit whoami", "--key: %w", err)
 	}
 	return key, nil
 }

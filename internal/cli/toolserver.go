@@ -34,7 +34,7 @@ func newToolServer(t *terminal) *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&work, "work", "", "the `folder` in which commands run, and whose files they can modify")
+	cmd.Flags().StringVar(&work, "work", "", "the work `folder`: commands run in this folder and can modify its files")
 	return cmd
 }
 

@@ -480,8 +480,8 @@ func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, chec
 		return nil
 	}
 	w.add("flow", "to compare the arguments with the text, use the policy page of the console",
-		"the principal's agents have read untrusted text, which counts until %s; a call with a value from it can wait for "+
-			"approval", until.Local().Format("15:04"))
+		"the principal's agents have read untrusted text; until %s, a call that uses a value from it may need approval",
+		until.Local().Format("15:04"))
 	return nil
 }
 

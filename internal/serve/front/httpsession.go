@@ -99,7 +99,7 @@ func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, statu
 		return nil, http.StatusNotFound, "the session is unknown or has ended; for a new one, send \"initialize\""
 	case h.held[principal] >= h.most:
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has reached its limit of %d open sessions with this agent; "+
-			"end sessions with DELETE, or wait until idle ones are released after %v", principal, h.most, h.o.Idle)
+			"end sessions with DELETE, or wait until idle sessions are released after %v", principal, h.most, h.o.Idle)
 	case len(h.peers) >= maxPeers:
 		return nil, http.StatusServiceUnavailable, "this server has reached its limit of open sessions; try again later"
 	}

@@ -314,7 +314,7 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 	}
 	if unusual {
 		b.note(Dropped, what, "some lines of the file that \"envFile\" names do not begin with a usual name of a variable: "+
-			"if they set variables, add them to \"env\" as NAME=$env:NAME")
+			"if these lines set variables, add the variables to \"env\" as NAME=$env:NAME")
 	}
 }
 

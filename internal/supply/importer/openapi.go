@@ -166,7 +166,8 @@ func (a *api) address(what string, o operation) (base string, ok bool) {
 	case base == "":
 		return a.base, true
 	case host != a.host:
-		a.note(Dropped, what, "the operation is at another host, %s: create another agent for it with --only", host)
+		a.note(Dropped, what, "the operation is at another host, %s: create another agent for this operation with --only",
+			host)
 		return "", false
 	}
 	return base, true

@@ -118,7 +118,7 @@ func ErrUnknownScripts(name string) error {
 // ErrScripts returns the error for a package that would run install scripts when a server starts. Scripts run without a
 // sandbox, and a lock file can come from a stranger. So only ambit lock runs them, when a person asks for it.
 func ErrScripts(ref Ref, scripts []string) error {
-	return fail(ScriptsNotAllowed, ref.String(), "its lock file lists install scripts of "+strings.Join(scripts, ", "),
+	return fail(ScriptsNotAllowed, ref.String(), "the lock file lists install scripts of "+strings.Join(scripts, ", "),
 		"if you trust these packages, lock again with --allow-scripts "+strings.Join(scripts, ","), nil, lockCommand)
 }
 
