@@ -298,6 +298,9 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 // to grow several times and copy its content each time. A reused buffer is often large enough already.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+// reused reports whether a buffer returns to the pool. A larger one belongs to the answer, which is then not copied.
+func reused(b *bytes.Buffer) bool { return b.Cap() <= 2*readSize }
+
 // readJSON reads and delivers a body that contains one message or a batch.
 func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	limit := t.conn.opts.MaxMessage
@@ -306,7 +309,7 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	}
 	b := answers.Get().(*bytes.Buffer)
 	defer func() {
-		if b.Cap() <= 2*readSize {
+		if reused(b) {
 			b.Reset()
 			answers.Put(b)
 		}
@@ -317,7 +320,7 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	if b.Len() > limit {
 		return &TooLargeError{Limit: limit}
 	}
-	_, err := t.conn.deliver(b.Bytes(), false, id)
+	_, err := t.conn.deliver(b.Bytes(), !reused(b), id)
 	return err
 }
 

@@ -38,10 +38,10 @@ func (s *reply) write(head string, message []byte) bool {
 	s.begin()
 	// Because of the deadline, a client that does not read is disconnected.
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
-	b := make([]byte, 0, len(head)+len(message)+2)
-	b = append(append(append(b, head...), message...), "\n\n"...)
-	if _, err := s.w.Write(b); err != nil {
-		return false
+	for _, part := range [...][]byte{[]byte(head), message, []byte("\n\n")} {
+		if _, err := s.w.Write(part); err != nil {
+			return false
+		}
 	}
 	err := s.control.Flush()
 	if !s.done {
