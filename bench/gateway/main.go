@@ -102,6 +102,9 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 		return err
 	}
 	rig.keep(only)
+	if err := large(ctx, rig.ways); err != nil {
+		return fmt.Errorf("a large result: %w", err)
+	}
 	tallies := map[key]*tally{}
 	for _, size := range sizes {
 		if err := measure(ctx, rig.ways, size, calls, rounds, span, tallies); err != nil {
@@ -109,6 +112,35 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 		}
 	}
 	report(rig.ways, tallies, calls, rounds)
+	return nil
+}
+
+// large prints how much more memory a program needs while one large result passes through it.
+func large(ctx context.Context, ways []*way) error {
+	for _, w := range ways {
+		s, err := w.connect(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		defer s.Close()
+		if w.middle == nil {
+			continue
+		}
+		for _, mib := range []int{1, 30} { // the largest message has 32 MiB
+			if w.shared && mib > 1 {
+				continue // the SDK's client reads no longer line
+			}
+			if err := w.resetPeak(); err != nil {
+				return err
+			}
+			before := w.memory()
+			result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "fill", Arguments: map[string]any{"bytes": mib << 20}})
+			if err != nil || result.IsError {
+				return fmt.Errorf("%s, %d MiB: %w, %.300v", w.name, mib, err, result)
+			}
+			fmt.Printf("a result of %2d MiB needs %3d MiB more: %s\n", mib, (w.peak()-before)>>20, w.name)
+		}
+	}
 	return nil
 }
 

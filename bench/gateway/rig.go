@@ -126,9 +126,14 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	}
 	stdio := &way{name: "direct, stdio", baseline: "direct, stdio", tool: "echo", shared: true}
 	stdio.connect = stdio.overStdio(r, false, server, "-stdio")
-	through := &way{name: "ambit, stdio to stdio", baseline: "direct, stdio", tool: "echo", shared: true}
-	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
-	r.ways = append(r.ways, stdio, through)
+	r.ways = append(r.ways, stdio)
+	for _, p := range [][2]string{{"ambit", ambit}, {"before", before}} {
+		if p[1] != "" {
+			through := &way{name: p[0] + ", stdio to stdio", baseline: "direct, stdio", tool: "echo", shared: true}
+			through.connect = through.overStdio(r, true, p[1], "run", filepath.Join(agents, "pipe.json"))
+			r.ways = append(r.ways, through)
+		}
+	}
 	return r, nil
 }
 
@@ -235,13 +240,13 @@ func writeAgents(dir, echo, program string) error {
 	remote := func(class string) map[string]any {
 		return map[string]any{
 			"alias": "echo", "transport": "http", "endpoint": echo, "version": "1.0.0",
-			"tools": []any{map[string]any{"name": "echo", "side_effect_class": class}},
+			"tools": []any{map[string]any{"name": "echo", "side_effect_class": class}, map[string]any{"name": "fill", "side_effect_class": class}},
 		}
 	}
 	pipe := map[string]any{
 		"alias": "echo", "transport": "stdio", "command": program, "args": []string{"-stdio"}, "version": "1.0.0",
 		"package_digest": "sha256:" + strings.Repeat("0", 64),
-		"tools":          []any{map[string]any{"name": "echo", "side_effect_class": "read"}},
+		"tools":          []any{map[string]any{"name": "echo", "side_effect_class": "read"}, map[string]any{"name": "fill", "side_effect_class": "read"}},
 	}
 	for name, server := range map[string]any{"reads": remote("read"), "writes": remote("write"), "pipe": pipe} {
 		text, err := json.Marshal(map[string]any{
@@ -314,6 +319,19 @@ func (w *way) used() (total time.Duration) {
 		}
 	}
 	return total
+}
+
+// peak returns the largest resident memory of the middle process in bytes since the last call of resetPeak.
+func (w *way) peak() int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.middle.Pid))
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int64
+	_, _ = fmt.Sscan(rest, &kib)
+	return kib << 10
+}
+
+func (w *way) resetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.middle.Pid), []byte("5"), 0)
 }
 
 // memory returns the resident memory of the middle process in bytes.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -22,11 +23,18 @@ type echoArgs struct {
 	Text string `json:"text"`
 }
 
-// Echo returns a server with one tool that repeats its input.
+type fillArgs struct {
+	Bytes int `json:"bytes"`
+}
+
+// Echo returns a server with a tool that repeats its input, and a tool that returns a large text.
 func Echo() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Repeats its input."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "fill", Description: "Returns a text of a size."}, func(_ context.Context, _ *mcp.CallToolRequest, in fillArgs) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("some text. ", in.Bytes/11)}}}, nil, nil
 	})
 	return s
 }
