@@ -150,7 +150,8 @@ type inflight struct {
 	forwarded []byte
 	// checked is set when the arguments have passed the guardrails.
 	checked bool
-	// described is what the journal contains about the checked arguments. It is empty until it is first needed.
+	// described is the journal's description of the arguments after they passed the guardrails. It is empty until it is
+	// needed.
 	described described
 	// notes contains the guardrails' findings for the journal. notesMu protects notes, because servers can send
 	// notifications at any time.

@@ -23,17 +23,17 @@ const (
 	maxScanned = 256 << 10
 )
 
-// described is what the journal contains about the arguments of a call.
+// described contains the parts of a journal record that describe the arguments of a call.
 type described struct {
 	mac   string
 	shown []byte        // nil if the arguments cannot be shown
 	by    *guard.Output // the scan that removed the credentials
 }
 
-// describe returns what the journal contains about the arguments. The intent and the outcome of a call describe the same
-// arguments, so they are scanned again only if the stored credentials have changed.
+// describe returns the description of the arguments for the journal. The records of the intent and of the outcome have
+// the same description, so the arguments are scanned again only if the stored credentials have changed.
 func (g *Gateway) describe(p *inflight) described {
-	by, _ := g.guards.scanner() // without a scan, nothing is shown
+	by, _ := g.guards.scanner() // if there is no scanner, showable shows nothing
 	if p.described.by != nil && p.described.by == by {
 		return p.described
 	}

@@ -148,7 +148,7 @@ func (d *decision) judge(l *leaf) {
 		d.value(l, strong(l), nearID)
 	case other:
 		if d.tool.adds() && !secretNames[l.name] {
-			return // a part of a new record, which steers nothing
+			return // the value only becomes part of a new record
 		}
 		d.value(l, !isPlain(l) && (strong(l) || l.words.len() > 1), nearID)
 	default:
@@ -202,7 +202,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
 	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.keeps() && l.role == destination && hasPart(l.name, contactNames)):
-		// such as names in forms
+		// values that agents often enter, such as names in forms, or contacts in the user's own data
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
@@ -321,7 +321,7 @@ func (d *decision) prose(l *leaf) {
 		}
 		reach := near
 		if digits(w.text) == len(w.text) {
-			reach = nearID // a long number can be anything
+			reach = nearID // a long number may be something other than an account number
 		}
 		hits := d.occurrences(&w, true)
 		for i := range hits {
@@ -359,8 +359,8 @@ func (d *decision) prose(l *leaf) {
 	}
 }
 
-// extend returns the whole quotation around an occurrence of the tokens of w from a position on. A verb in it is a part
-// of what the agent quotes.
+// extend extends a hit to the whole passage that the text and w have in common. The hit covers the tokens of w that
+// begin at position at. A verb in the passage is part of what the agent quotes, and not a request.
 func extend(h hit, w *words, at int) hit {
 	first, end := h.b.bounds(h.at)
 	for i := at - 1; i >= 0 && h.at > first && string(w.token(i)) == string(h.b.token(h.at-1)); i-- {
@@ -424,7 +424,8 @@ func (d *decision) named(leaves []leaf) {
 	}
 }
 
-// called judges an action without arguments: text asks for it with a verb close to its object.
+// called judges an action without arguments. It is in doubt if untrusted text contains a verb of the tool close to the
+// name of the tool's object.
 func (d *decision) called() {
 	for _, noun := range d.tool.nouns {
 		for _, b := range d.m.blocks {
@@ -474,7 +475,7 @@ func (d *decision) verb(h *hit, reach int) bool {
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
 		if i > h.last && wrote[string(b.token(i))] {
-			return false // the text of another person follows
+			return false // what follows is quoted from another person
 		}
 		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && b.requests(i) {
 			return true
@@ -483,7 +484,7 @@ func (d *decision) verb(h *hit, reach int) bool {
 	return false
 }
 
-// wrote contains the words between the author of a quotation and the quotation.
+// wrote contains the verbs that introduce a quotation, as in "Ann wrote:".
 var wrote = map[string]bool{"wrote": true, "schrieb": true, "ecrit": true, "escribio": true, "scritto": true, "escreveu": true, "schreef": true}
 
 // foreign reports whether the text around an occurrence is in an unknown language, in which any word could be a

@@ -10,19 +10,21 @@
 // [Session.Decide] compares the arguments of a call with both. The verdict states only where values come from. The
 // gateway decides whether to ask a person.
 //
-// A question that nobody wants to read teaches people to approve. So these are no reasons to ask:
+// People who are asked too often approve without reading. Therefore, these cases are no reason for doubt:
 //
-//   - A word that only begins like a verb, and a verb in an address, a path or the name of a program: programs print both,
-//     and nobody gives an order with them ([inflected], [partOf]).
-//   - What the result of an effect repeats of its arguments: the agent had the values before (dropEchoes).
-//   - A verb within a quotation: it belongs to what the agent quotes, while a request to quote stands outside (extend). For
-//     the same reason, a verb after "Ann wrote:" does not name Ann.
-//   - Values of a new record, such as the telephone number of a contact, in a tool that sends nothing: the values stay
-//     untrusted, so the question comes when they are used (adds, keeps, wrote).
-//   - An address that was read before: reading it again tells nobody anything new (Made).
-//   - An answer to the author of a text with words from this text: the author knows them (acrossSources).
+//   - A word only begins like a verb, or a verb is part of an address, a path or the name of a program. Programs print
+//     such words, and requests do not consist of them ([inflected], [partOf]).
+//   - The result of a call with an effect repeats arguments of the call. The agent already had these values
+//     (dropEchoes).
+//   - A verb is inside a text that the agent quotes. A request to quote the text would be outside of it (extend). For
+//     the same reason, a verb after "Ann wrote:" does not refer to Ann.
+//   - A tool that sends nothing stores values in a new record, such as the telephone number of a contact. The values
+//     stay untrusted, so they are in doubt when another call uses them (adds, keeps, wrote).
+//   - A tool reads an address that was read before. Its host learns nothing new (Made).
+//   - A call answers the author of a text with words from the same text. The author knows these words
+//     (acrossSources).
 //
-// Each of them leaves the main rule alone: a destination that only a text contains is always in doubt.
+// In all these cases, a destination that occurs only in untrusted text is still in doubt.
 //
 // Work is linear in the size of a result or call, and memory is bounded. If the limit is reached, the oldest text is
 // forgotten. From then on, decisions are strict: a destination or identifier without a known origin counts as
@@ -318,7 +320,8 @@ func (s *Session) attest(src Source, shape *shape) {
 	}
 }
 
-// alsoIn is the key for the occurrence of a field in the result of one call, because keySet.from has only the first.
+// alsoIn returns the key that records that the call from returned the field with the given key. It is needed because
+// keySet.from stores only the first call of each key.
 func alsoIn(key uint64, from uint16) uint64 { return key ^ uint64(from)*0x9e3779b97f4a7c15 | 1 }
 
 // maxSources is the maximum number of calls to which the attested values of a session refer. All later calls count as
@@ -408,7 +411,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		if t.Effect {
 			s.wrote(t, leaves)
 		}
-		if t.fetching { // the same address can be read again, for example its next part
+		if t.fetching { // the same address may be read again, for example for its next part
 			for _, l := range leaves {
 				if l.role == destination {
 					s.trust(&s.approved, 0, t.approvalKey(l))

@@ -46,14 +46,15 @@ var Meanings = []Meaning{
 	},
 	{
 		AcrossSources, "the value and the destination come from different results",
-		"The call sends a value from one result to a destination from another result. Content of one sender would reach " +
-			"somebody else.",
+		"The call sends a value from one result to a destination from another result. The content of one sender would " +
+			"reach another person.",
 		"check that this recipient may see the value, and then approve the call",
 	},
 	{
 		Unknown, "the value has no known origin",
 		"In strict mode, every destination and identifier needs a known origin. Strict mode applies after ambit forgot " +
 			"text or was restarted, while several gateways serve the principal, and with \"strict\": true in guardrails.json.",
-		"approve the call if the value is what you want; to see how long text counts, run: ambit why PATH TOOL",
+		"approve the call if the value is what you want; to see until when untrusted text affects calls, run: " +
+			"ambit why PATH TOOL",
 	},
 }

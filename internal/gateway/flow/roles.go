@@ -216,16 +216,16 @@ var vague = map[string]bool{
 	"existing": true, "current": true, "tool": true,
 }
 
-// adds reports whether a tool only adds a record to the user's data.
+// adds reports whether a tool only adds a record to the user's own data.
 func (t *Tool) adds() bool {
 	return !t.Network && t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
 }
 
-// keeps reports whether a tool only writes to the user's data.
+// keeps reports whether a tool only writes to the user's own data and sends nothing.
 func (t *Tool) keeps() bool { return !t.Network && t.verbs&(sending|paying) == 0 }
 
-// contactNames contains parts of the names of arguments that describe a person or a company. A tool that only writes
-// sends nothing there.
+// contactNames contains words in the names of arguments that describe a person or a company. A tool that only stores
+// such values sends nothing to them.
 var contactNames = map[string]bool{
 	"email": true, "mail": true, "phone": true, "mobile": true, "website": true, "url": true, "address": true, "homepage": true,
 }
@@ -443,7 +443,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		}
 	}
 	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
-	isKey := !t.Network && strings.HasSuffix(strings.ToLower(l.name), "id") && digits(l.value) == len(l.value) // the key of an object
+	isKey := !t.Network && strings.HasSuffix(strings.ToLower(l.name), "id") && digits(l.value) == len(l.value) // identifies an object
 	switch {
 	case len(p.Enum) > 0 && !t.onPage:
 		return option

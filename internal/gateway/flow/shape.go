@@ -120,8 +120,8 @@ func (s *shape) hasText() bool {
 	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
-// dropEchoes removes what repeats an argument of the call from the texts. It comes from the caller, and a text from
-// which the caller has it is still known.
+// dropEchoes removes from the texts of a result what repeats an argument of the call. The repeated text comes from the
+// caller. If the caller has copied it from untrusted text, the memory already contains that text.
 func (s *splitter) dropEchoes(arguments []leaf) {
 	var known [][]byte
 	for i := range arguments {
@@ -145,7 +145,7 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 
 // The limits of dropEchoes.
 const (
-	minEcho   = 6 // shorter values occur by chance
+	minEcho   = 6 // shorter values may occur by chance
 	maxEchoes = 64
 )
 
@@ -331,8 +331,8 @@ func (s *splitter) document(text []byte) {
 	}
 }
 
-// sequence splits JSON objects that follow each other, as many tools return a list. It returns false if the text is
-// anything else.
+// sequence splits a text of several JSON objects one after the other, which is how many tools return a list. It returns
+// false for any other text.
 func (s *splitter) sequence(text []byte) bool {
 	var objects []jsontext.Value
 	d := jsontext.NewDecoder(bytes.NewReader(text))

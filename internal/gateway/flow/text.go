@@ -36,7 +36,7 @@ type block struct {
 	last    uint32   // the hash of the last token
 	sources []span
 	origins int // the number of calls in sources
-	// parts has a bit for each token that is a part of an address, a path or a name of a program, see partOf.
+	// parts has a bit for each token, which is set if isPart is true for the token.
 	parts []uint64
 	// deleting contains the first position of each token that can start a verb of the family deleting.
 	deleting []uint16
@@ -114,7 +114,7 @@ func (b *block) from(src *Source) {
 	b.sources = append(b.sources, span{len(b.starts), src})
 }
 
-// isPart reports whether a token is a part of an address, a path or a name of a program.
+// isPart reports whether a token is part of an address, a path, an option or the name of a program, see partOf.
 func (b *block) isPart(at int) bool { return b.parts[at/64]&(1<<(at%64)) != 0 }
 
 // add adds a token whose n bytes the caller has already written to the start of the free space.
@@ -230,9 +230,9 @@ func normal(text []byte, v *view.View) []byte {
 	return text
 }
 
-// partOf returns the end of the word at a position, which is a text without spaces, quotation marks and brackets. It
-// reports whether the word is an address, a path, an option or a name of a program, such as contacts.write or
-// --delete. Verbs in such words are no requests.
+// partOf finds the end of the word at a position. A word is a text without spaces, quotation marks and brackets. The
+// second result reports whether the word is an address, a path, an option or the name of a program, such as
+// contacts.write or --delete. A verb in such a word is not a request.
 func partOf(text []byte, at int) (end int, part bool) {
 	marks := 0
 	for end = at; end < len(text); end++ {
@@ -417,7 +417,7 @@ func addKey(key uint64, text []byte) uint64 {
 	return key
 }
 
-// grouped returns a whole number as people write it, with its digits in groups of three.
+// grouped returns the tokens of a whole number in the way people write it, with its digits in groups of three.
 func grouped(w words) words {
 	whole, _, _ := bytes.Cut(w.spaced, []byte(" "))
 	var text []byte

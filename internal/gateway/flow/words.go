@@ -115,7 +115,7 @@ type verbTable struct {
 	deletions [1 << 10]uint64
 }
 
-// stem contains the families of the verbs with a stem, in English and in other languages.
+// stem contains the families of the verbs that have a certain stem, in English and in other languages.
 type stem struct{ english, others family }
 
 // startBit returns the bit for the first four bytes of a token.
@@ -207,8 +207,8 @@ func (t *verbTable) begins(token []byte) family {
 	return f
 }
 
-// inflected reports whether a word is a form of the verb that its first n letters begin. Compound words and nouns such
-// as "scheduler", "registry", "deployment" and "accessible" are none.
+// inflected reports whether a word is a form of the verb whose stem is the word's first n letters. Compound words and
+// nouns such as "scheduler", "registry", "deployment" and "accessible" are not.
 func inflected(word []byte, n int, english bool) bool {
 	ends := func(with string) bool { return bytes.HasSuffix(word[n:], []byte(with)) }
 	switch {

@@ -156,7 +156,7 @@ func (s *scanner) str(i int) int {
 	i++
 	start, seen := i, uint64(0)
 	for i < len(d) {
-		for i+16 <= len(d) { // two words at once are faster
+		for i+16 <= len(d) { // it is faster to check two machine words at once
 			v, w := binary.LittleEndian.Uint64(d[i:]), binary.LittleEndian.Uint64(d[i+8:])
 			if stopMask(v)|stopMask(w) != 0 {
 				break

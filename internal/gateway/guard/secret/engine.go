@@ -49,7 +49,7 @@ type Engine struct {
 	runFirst, runLast [256]uint16
 	beside            set // the characters that can precede or follow the long part of a format in runs
 	set               *literal.Set
-	reach             int    // how far behind a backslash the word of a token can end that begins there
+	reach             int    // the maximum number of bytes from a backslash to the end of the word of the next token
 	words             []word // the formats and names of each word in the set
 	scratch           sync.Pool
 }

@@ -17,7 +17,8 @@ type scan struct {
 	// values that were found. kept contains the matches in all forms.
 	forms []textForm
 	kept  []Match
-	// whole is set while the text itself is scanned, without its escapes, and not a view of the text.
+	// whole is set while the text itself is scanned, after its escapes are decoded. It is not set for views of the
+	// text.
 	whole bool
 	// escaped is set while the original text is scanned, before its escapes are decoded.
 	escaped bool
@@ -156,8 +157,8 @@ func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 	return dst
 }
 
-// scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex. The scans of the views
-// stop earlier than the scan of the form, so they come first: the form then ends where they stopped.
+// scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex. It scans the views
+// first, because their scans may stop earlier: the scan of the form then ends where they stopped.
 func (s *scan) scanViews(i int, l *level, depth int, dst []Match) []Match {
 	text := s.forms[i].text
 	add := func(v *view.View, runs bool) {
@@ -345,8 +346,9 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	return dst
 }
 
-// nextBlock returns the next part of the text in which words can end. In the original of a text with escapes, only the
-// words behind a backslash count whose first letters are taken for an escape.
+// nextBlock returns the next part of the text to search for words. While the original of a text with escapes is
+// scanned, only the text shortly after certain backslashes is searched, because decoding takes the next letter for part
+// of an escape.
 func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 	if !s.escaped {
 		return at, min(at+literal.Block, len(text))
@@ -373,7 +375,7 @@ func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 	return from, to
 }
 
-// takesLetter contains the characters that form an escape together with a backslash, and which can also be in a token.
+// takesLetter contains the characters that can both follow the backslash of an escape and begin a token.
 var takesLetter = bytesOf("nrtux")
 
 // afterBackslash reports whether a backslash, or the beginning of a hexadecimal escape, precedes offset at.

@@ -91,7 +91,7 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	return dst
 }
 
-// lineEnd returns the end of the line at an offset, or of its first limit bytes.
+// lineEnd returns the end of the line at an offset, but not more than limit bytes after the offset.
 func lineEnd(text []byte, at, limit int) int {
 	limit = min(len(text), at+limit)
 	if i := bytes.IndexByte(text[at:limit], '\n'); i >= 0 {

@@ -21,9 +21,9 @@ type View struct {
 	hint int // the index of the part in which the last range began
 }
 
-// cut marks the beginning of a part of the view. The part extends to the next cut. Its first bytes, as many as unit says,
-// come from one unit of size bytes in the source, such as an escape. For each of the other bytes, the source offset is
-// the view offset plus shift.
+// cut marks the beginning of a part of the view. The part extends to the next cut. The first unit bytes of the part
+// come from size bytes of the source that must stay together, such as an escape. For each of the other bytes, the
+// source offset is the view offset plus shift.
 type cut struct {
 	at, shift  int32
 	unit, size uint8
@@ -45,8 +45,8 @@ func (v *View) startAt(i int) {
 	v.cuts = append(v.cuts, cut{at: int32(len(v.Text)), shift: int32(i - len(v.Text))})
 }
 
-// startAfter begins a part of the view. Its bytes since offset at come from a single unit of the source. The unit has
-// size bytes and ends at offset i.
+// startAfter begins a part of the view whose bytes, from offset at to the end of the view, come from a single unit of
+// the source. The unit has size bytes and ends at offset i of the source.
 func (v *View) startAfter(at, size, i int) {
 	v.cuts = append(v.cuts, cut{int32(at), int32(i - len(v.Text)), uint8(len(v.Text) - at), uint8(size)})
 }
