@@ -184,7 +184,7 @@ func interrupted(ctx context.Context, state string) error {
 func (t *terminal) provingOptions(m *manifest.Manifest, quiet bool) (toolserver.Options, error) {
 	o, err := t.serverOptions(m)
 	if quiet && t.interactive() {
-		var said sync.Map // a server may start more than once
+		var said sync.Map // a server may start more than once, and log the same messages again
 		o.Log = func(alias, line string) {
 			if _, again := said.LoadOrStore(alias+"\x00"+line, true); !again {
 				t.serverLog(alias, line)

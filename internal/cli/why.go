@@ -51,7 +51,7 @@ func newWhy(t *terminal) *cobra.Command {
 			return err
 		}
 		if !cmd.Flags().Changed("input") {
-			c.Arguments = nil // without --input, check only the tool
+			c.Arguments = nil // without --input, explain only the tool
 		}
 		if c.Attributes, err = checkedAttributes(&who); err != nil {
 			return err

@@ -21,7 +21,7 @@ type Source struct {
 
 	masks  [][2]int
 	sorted int    // masks[:sorted] is sorted
-	before func() // see BeforeFrames
+	before func() // the function that BeforeFrames set
 	// The first call of Position builds two indexes. The first one, lines, contains the offset of the first byte of each
 	// line. The second one, chars, contains the number of characters before each block of charsBlock bytes. The indexes
 	// make Position fast even for many problems on one line.

@@ -78,7 +78,7 @@ type Tree struct {
 	// Source is the text that the tree was parsed from.
 	Source *diag.Source
 	toml   bool
-	odd    []int32 // see Odd
+	odd    []int32 // the nodes that Odd yields
 }
 
 const none = -1

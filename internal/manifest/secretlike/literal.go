@@ -78,7 +78,7 @@ func UserPassword(option, value string) string {
 	case "-u", "--user":
 		separators = ":"
 	case "--login", "--logon", "--userid":
-		separators = ":/" // as in scott/tiger
+		separators = ":/" // the password can follow a slash, as in scott/tiger
 	}
 	i := strings.IndexAny(value, separators)
 	if i <= 0 || strings.Contains(value, "://") || value[:i] == value[i+1:] || userAndGroup.MatchString(value) {

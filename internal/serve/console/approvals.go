@@ -25,7 +25,7 @@ type waitingCall struct {
 	Declared    *agent.Tool
 	Destination string
 	Shown       string
-	Cut         bool // set if only a part of the arguments is shown
+	Cut         bool // whether only a part of the arguments is shown
 	// LookAlikes are warnings about words that look like other words but are written with other letters.
 	LookAlikes []string
 }

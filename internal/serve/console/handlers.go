@@ -105,7 +105,7 @@ func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *A
 type agentPage struct {
 	*Agent
 	Address string
-	SignIns map[string]SignIn // by server
+	SignIns map[string]SignIn // the key is the alias of the server
 	Groups  []toolGroup
 	Next    int
 	Recent  []record

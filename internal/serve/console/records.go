@@ -163,7 +163,7 @@ func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
 			before[e.Log] = min(before[e.Log], e.Seq)
 		}
 		q.Set("before", endsText(before))
-		p.Older = template.URL("journal?" + q.Encode()) // encoded
+		p.Older = template.URL("journal?" + q.Encode()) // Encode has escaped the query
 	}
 	p.Days = byDay(found, c.keyNames(r.Context()), s.base())
 	c.show(w, r, s, http.StatusOK, "journal", "Journal", "journal", p)

@@ -40,7 +40,7 @@ type fleet struct {
 
 // lineup is an immutable list of all agents, including rejected ones.
 type lineup struct {
-	all    []*entry // in the order of the folders
+	all    []*entry // the agents, in the order of their folders
 	byName map[string]*entry
 }
 

@@ -173,7 +173,7 @@ func (f *Found) id() string {
 
 // candidates returns the files in an agents folder that may be manifests.
 func candidates(folder string) ([]string, error) {
-	entries, err := os.ReadDir(folder) // sorted
+	entries, err := os.ReadDir(folder) // ReadDir returns sorted entries
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

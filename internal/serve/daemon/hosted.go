@@ -64,7 +64,7 @@ func WithManifest(err error, manifest string) error {
 	if !ok {
 		return err
 	}
-	renamed := *r // a copy, because other calls may share the refusal
+	renamed := *r // change a copy, because other calls may share the refusal
 	renamed.Hint, renamed.Command = r.HintFor(manifest), diag.Command{}
 	return &renamed
 }

@@ -22,7 +22,7 @@ const (
 type meta struct {
 	raw          jsontext.Value // the whole _meta object, or nil
 	version      string
-	capabilities jsontext.Value // a JSON object, or nil
+	capabilities jsontext.Value // the client's capabilities, a JSON object; nil if absent
 	token        jsontext.Value // the client's progress token
 	logs         bool           // whether the client asks for log messages
 	skill        jsontext.Value

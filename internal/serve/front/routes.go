@@ -15,7 +15,7 @@ const maxRoutes = 64 << 20
 // lists of another. A new list replaces the caller's earlier list.
 type routes struct {
 	mu    sync.Mutex
-	of    map[string]*table // by principal
+	of    map[string]*table // the table of each principal
 	bytes int
 	clock int // counts the uses
 	most  int // tests lower maxRoutes

@@ -17,7 +17,7 @@ import (
 
 func (b *Bundle) check() {
 	if len(b.Tree) == 0 && len(b.Problems) > 0 {
-		return // no file could be read
+		return // there is nothing to check, because no file could be read
 	}
 	b.checkManifest()
 	if a := b.Agent(); a != nil {

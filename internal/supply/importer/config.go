@@ -31,7 +31,7 @@ func serversOf(root map[string]any) any {
 	if goose := object(root["extensions"]); areServers(goose) {
 		return goose
 	}
-	if areServers(root) { // a plugin's .mcp.json
+	if areServers(root) { // in a .mcp.json of a plugin, the top level is the map of servers
 		return root
 	}
 	return nil

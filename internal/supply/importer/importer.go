@@ -315,7 +315,7 @@ func normalize(v any, depth int) (any, error) {
 	case nil, string, bool, json.Number:
 		return v, nil
 	}
-	return fmt.Sprint(v), nil // a date
+	return fmt.Sprint(v), nil // the value is a date
 }
 
 // builder holds the state of an import.

@@ -198,7 +198,7 @@ func (b *builder) unwrapRemote(what string, s *server) {
 			b.withhold(value)
 			b.note(Dropped, what, "the option %s of mcp-remote is not copied", flag)
 		case !dashed(flag) && !numbers.MatchString(flag), dashed(flag) && !inList(flag, "--allow-http --debug --silent --enable-proxy"):
-			return // an unknown form
+			return // the arguments have an unknown form
 		}
 	}
 	if address == "" {
