@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
@@ -52,10 +52,10 @@ func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
 	input := []byte(f.input)
 	switch {
 	case f.input == "-":
-		input, err = io.ReadAll(t.in)
+		input, err = io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1)) // the gateway refuses longer arguments
 	case strings.HasPrefix(f.input, "@"):
 		file := f.input[1:]
-		if input, err = os.ReadFile(file); err != nil {
+		if input, err = readStart(file, doc.MaxBytes); err != nil {
 			return nil, unreadable(file, err)
 		}
 	}

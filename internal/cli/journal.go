@@ -402,20 +402,31 @@ func writeJSON(w io.Writer, v any) error {
 
 // readSmall reads a file. It rejects files larger than 8 MiB.
 func readSmall(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	text, err := readBounded(file)
 	if err != nil {
 		return nil, unreadable(file, err)
 	}
-	defer f.Close()
+	return text, nil
+}
+
+// readBounded is readSmall, but returns errors of the system unchanged.
+func readBounded(file string) ([]byte, error) {
 	const most = 8 << 20
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return nil, unreadable(file, err)
-	}
+	text, err := readStart(file, most)
 	if len(text) > most {
 		return nil, usage("check the path", "%s is too large", file)
 	}
-	return text, nil
+	return text, err
+}
+
+// readStart reads a file. If the file is larger than most, the result has one byte more than that.
+func readStart(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // recordCounter returns a callback that prints the number of verified records. The callback is nil if standard error is

@@ -57,7 +57,7 @@ func (t *terminal) policyCheck(ctx context.Context, named []string) (policyRepor
 	if len(named) > 0 {
 		report.File = named[0]
 	}
-	text, err := os.ReadFile(report.File)
+	text, err := readBounded(report.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && len(named) == 0:
 		report.Notes = append(report.Notes, "there is no policy file, so "+
@@ -92,7 +92,7 @@ func (t *terminal) policyCheck(ctx context.Context, named []string) (policyRepor
 // If the schema is invalid, checkAgainst adds a problem to the report.
 func (t *terminal) checkAgainst(ctx context.Context, report *policyReport) (c policy.Checking, err error) {
 	schema := schemaFile(report.File)
-	switch text, err := os.ReadFile(schema); {
+	switch text, err := readBounded(schema); {
 	case err == nil:
 		if c.Declared, err = policy.ParseSchema(schema, text); err != nil {
 			report.Problems = append(report.Problems, policy.Problem{
