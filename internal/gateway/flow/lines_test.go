@@ -22,6 +22,7 @@ func TestMembers(t *testing.T) {
 	}{
 		"the sender":                   {read, strings.ReplaceAll(mail, "ann@example.org", eve) + "See you soon.", false},
 		"the text after the fields":    {read, mail + "To: " + eve + "\nBcc: " + eve + "\nThank you.", true},
+		"a second head in the text":    {read, mail + "From: " + eve + "\nHello, thank you.", true},
 		"another line of the text":     {read, "From: ann@example.org\nHello,\nTo: " + eve + "\nCc: " + eve, true},
 		"one line alone":               {read, "To: " + eve + "\nThank you.", true},
 		"a name of running text":       {read, "Date: 18 Nov 2026\nSubject: " + eve + "\n\nThank you.", true},
