@@ -87,7 +87,7 @@ type Record struct {
 	Contacted []string `json:"contacted,omitempty"`
 	Refused   []Denial `json:"refused,omitempty"`
 	Omitted   int      `json:"omitted,omitempty"`
-	// Origins says where the doubtful arguments of the call were first seen.
+	// Origins lists where the doubtful arguments of the call were first seen.
 	Origins []Origin `json:"origins,omitempty"`
 
 	// Roster is set in roster records, which describe a log.
