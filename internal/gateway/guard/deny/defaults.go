@@ -50,6 +50,26 @@ func Defaults() []Pattern {
 	add("override_instructions", drop, `(?:everything|all|what)`,
 		upTo("4")+`(?:before|`+above+`|previously|(?:were|was|been)`+gap+`told|so`+gap+`far)\b`)
 
+	// The same orders in German, French, Spanish, Italian, Portuguese and Dutch. The text that is searched has no accents.
+	// The words at the beginning of an expression have different first letters, so that the search finds them quickly.
+	const (
+		ordersIn = `(?:anweisung|anordnung|instruktion|vorgabe|regel|befehl)e?n?\b|(?:instruction|consigne|directive|` +
+			`regle|ordre)s?\b|(?:instruccion|orden|indicacion|directric|regla|instrucao|instruco|diretriz|diretrize|regra|` +
+			`comando)(?:e?s)?\b|(?:istruzion|direttiv|regol|comand|ordin)[aeio]\b|(?:instructie|opdracht|regel)(?:s|en)?\b`
+		earlierIn = `(?:vorherig|vorig|bisherig|fruher|obig|vorangegangen|ursprunglich|precedent|anterieur|anterior|` +
+			`previ[ao]|initial|inicia|inizial|original|originel|eerder|voorgaand|bovenstaand)\w*`
+	)
+	for _, dropIt := range []string{
+		`(?:ignor(?:a|ad|ar|are|ate|e|em|en|er|ez|ier|iere|ieren|iert)|verg(?:iss|esst|essen|eet)|missachten?|` +
+			`oubli(?:e|er|ez)|dimentic(?:a|are|ate|hi)|negligez|trascura(?:re|te)?)\b`,
+		`(?:olvid(?:a|ad|ar|e|en)|desc(?:arta|artar|arte|onsidere)|esque(?:ca|cam|cer)|negeer|verwirf)\b`,
+	} {
+		add("override_instructions", dropIt, upTo("3")+earlierIn, upTo("1")+`(?:`+ordersIn+`)`)
+		add("override_instructions", dropIt, upTo("3")+`(?:`+ordersIn+`)`, upTo("3")+earlierIn)
+		add("override_instructions", dropIt, upTo("1")+`(?:alle|samtliche|tou(?:te)?s|tod[ao]s|tutt[ei])`,
+			upTo("2")+`(?:`+ordersIn+`)`)
+	}
+
 	const prompts = `(?:(?:your|system|hidden|secret|initial|original|pre)` + gap +
 		`(?:prompt|pre-?prompt)s?|(?:system|initial|original|hidden|secret|internal|developer)` + gap +
 		`(?:message|instruction|rule|guideline|directive)s?)\b`
@@ -94,6 +114,8 @@ func Defaults() []Pattern {
 	// but not "do not tell the user the price".
 	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`, `(?:system`+gap+`)?(?:instructions?|directives?)\s{0,2}[:=]`)
 	add("hidden_orders", `(?:real|actual|true|overriding)`, `orders\s{0,2}[:=]`)
+	add("hidden_orders", `(?:instructions?|directives?)`, withGaps(`from (?:the|your) `)+
+		upTo("2")+`(?:developer|admin|administrator|system|creator|operator)s?\s{0,2}[:=]`)
 	const (
 		tell    = `(?:tell|inform|notify|alert|warn)(?:ing)?`
 		mention = `(?:mention|reveal|disclose|disclosing|report|show)(?:ing)?`
