@@ -94,25 +94,31 @@ const slice = 50
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	rig, err := build(ctx, ambit, before)
-	if rig != nil {
-		defer rig.close()
+	with := func(do func([]*way) error) error {
+		rig, err := build(ctx, ambit, before)
+		if rig != nil {
+			defer rig.close()
+		}
+		if err != nil {
+			return err
+		}
+		rig.keep(only)
+		return do(rig.ways)
 	}
-	if err != nil {
-		return err
-	}
-	rig.keep(only)
-	if err := large(ctx, rig.ways); err != nil {
+	// A large result changes the memory of a process for good, so it passes through processes of its own.
+	if err := with(func(ways []*way) error { return large(ctx, ways) }); err != nil {
 		return fmt.Errorf("a large result: %w", err)
 	}
-	tallies := map[key]*tally{}
-	for _, size := range sizes {
-		if err := measure(ctx, rig.ways, size, calls, rounds, span, tallies); err != nil {
-			return fmt.Errorf("%d bytes: %w", size, err)
+	return with(func(ways []*way) error {
+		tallies := map[key]*tally{}
+		for _, size := range sizes {
+			if err := measure(ctx, ways, size, calls, rounds, span, tallies); err != nil {
+				return fmt.Errorf("%d bytes: %w", size, err)
+			}
 		}
-	}
-	report(rig.ways, tallies, calls, rounds)
-	return nil
+		report(ways, tallies, calls, rounds)
+		return nil
+	})
 }
 
 // large prints how much more memory a program needs while one large result passes through it.
