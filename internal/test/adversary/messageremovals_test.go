@@ -14,5 +14,9 @@ func init() {
 		{"P404", "internal/gateway/flow/shape.go", "that asks for input\n\t\t\ts.sentences(v, 0)", "that asks for input\n\t\t\t_ = v", "./internal/gateway/flow", "TestRunningText"},
 		{"P404", "internal/gateway/flow/shape.go", `	if item[0] != '{' {`, `	if false {`, "./internal/gateway/flow", "TestRunningText"},
 		{"P404", "internal/gateway/flow/shape.go", `case name == "data" && isText && s.bytes(text):`, `case name == "data" && isText:`, "./internal/gateway/flow", "TestRunningText"},
+		{"P495", "internal/gateway/approve.go", `if g.options.Approvals.TrustElicitation && p.canElicit() {`, `if p.canElicit() {`, "./internal/gateway", "TestElicitation"},
+		{"P495", "internal/gateway/approve.go", `if !g.options.Approvals.TrustElicitation {`, `if false {`, "./internal/gateway", "TestElicitationByRepeatedCall"},
+		{"P495", "internal/gateway/approve.go", `(!p.Client.Repeats || p.Parent != "")`, `!p.Client.Repeats`, "./internal/gateway", "TestElicitationByRepeatedCall"},
+		{"P495", "internal/serve/front/rounds.go", `if s.Approval != "" {`, `if false {`, "./internal/serve/front", "TestApprovalByRepeatedCall"},
 	}...)
 }
