@@ -409,7 +409,7 @@ func readSmall(file string) ([]byte, error) {
 	return text, nil
 }
 
-// readBounded is readSmall, but returns errors of the system unchanged.
+// readBounded is like readSmall, but returns errors of the operating system unchanged.
 func readBounded(file string) ([]byte, error) {
 	const most = 8 << 20
 	text, err := readStart(file, most)
@@ -419,7 +419,7 @@ func readBounded(file string) ([]byte, error) {
 	return text, err
 }
 
-// readStart reads a file. If the file is larger than most, the result has one byte more than that.
+// readStart reads at most most+1 bytes of a file. If the result has more than most bytes, the file is too large.
 func readStart(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

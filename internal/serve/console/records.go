@@ -199,7 +199,8 @@ type recordPage struct {
 	Arguments, JSON, Problem string
 	Cut                      bool
 	Proof                    *journal.Proof
-	// Origins says where doubtful arguments come from, and where the arguments of those calls come from.
+	// Origins lists the calls from whose results doubtful arguments come. It also lists the origins of the arguments of
+	// those calls.
 	Origins []origin
 }
 
