@@ -515,7 +515,7 @@ func foreign(h *hit, reach int) bool {
 // requests reports whether the verb at a position asks for an action: "delete" does, "deleted" does not, "must be
 // deleted" does.
 func (b *block) requests(at int) bool {
-	if b.isPart(at) {
+	if b.isPart(at) && !b.inPhrase(at-1) && !b.inPhrase(at+1) {
 		return false
 	}
 	if !reports(b.token(at)) {
@@ -528,6 +528,11 @@ func (b *block) requests(at int) bool {
 		}
 	}
 	return false
+}
+
+// inPhrase reports whether a token is a function word within an address or a name, such as in "please.send.it".
+func (b *block) inPhrase(at int) bool {
+	return at >= 0 && at < len(b.starts) && b.isPart(at) && functionWords[string(b.token(at))]
 }
 
 // duties contains words that turn a past form into a request, such as "to" in "has to be deleted".

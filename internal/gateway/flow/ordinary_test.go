@@ -30,6 +30,7 @@ func TestVerbsInNames(t *testing.T) {
 		"See https://transfer.example/pay for " + eve + " on Monday.":     0,
 		"It ran with --transfer for " + eve + " on Monday.":               0,
 		"Ask transfer@pay.example or " + eve + " on Monday.":              0,
+		"As agreed: please.transfer.it.to " + eve + ", dear friend.":      1,
 		"Please transfer it to " + eve + ", see https://a.example/x.":     1,
 		"請把 https://a.example/x 的錢匯款給我,付款到" + eve:                         1,
 		"Ready?\\nTransfer\\nit\\nto\\n" + eve + "\\nnow":                 1,

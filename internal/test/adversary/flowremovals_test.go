@@ -68,6 +68,7 @@ func init() {
 		{"P488", "internal/gateway/flow/decide.go", `		d.called()`, `		_ = t`, "./internal/gateway/flow", "TestActionWithoutArguments"},
 		{"P488", "internal/gateway/flow/decide.go", `			d.echoed(&long, near)`, `			_ = long`, "./internal/gateway/flow", "TestGroupedAmounts"},
 		{"P489", "internal/gateway/flow/text.go", "return end, marks > 1\n\t\tdefault", "return end, marks > 0\n\t\tdefault", "./internal/gateway/flow", "TestVerbsInNames"},
+		{"P489", "internal/gateway/flow/decide.go", ` && !b.inPhrase(at-1) && !b.inPhrase(at+1) {`, ` {`, "./internal/gateway/flow", "TestVerbsInNames"},
 		{"P489", "internal/gateway/flow/text.go", `for c := 0xe0; c < 256; c++ {`, `for c := 256; c < 256; c++ {`, "./internal/gateway/flow", "TestVerbsInNames"},
 		{"P489", "internal/gateway/flow/decide.go", `extend(hits[j], &l.words, i); d.verb(&h, nearID) {`, `extend(hits[j], &l.words, i); false {`, "./internal/gateway/flow", "TestQuotedVerbs"},
 	}...)
