@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -351,7 +350,7 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 			return err
 		}
 		added := each(rights, func(r agent.Right) *allowance.Allowance {
-			return &allowance.Allowance{Holder: s.Holder, Right: r, By: identity.LocalName(), At: time.Now()}
+			return &allowance.Allowance{Holder: s.Holder, Right: r}
 		})
 		doc, err := t.accessDocument(s, before, before.With(allowance.Access(added)), list)
 		if err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/ambit-run/ambit/internal/exec/program"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // The error of a cancelled program has no hint, because the caller cancelled it.
@@ -47,5 +50,15 @@ func TestFilesAreReadUpToALimit(t *testing.T) {
 	}
 	if _, err := (&terminal{}).policyCheck(t.Context(), []string{large}); err == nil || !strings.Contains(err.Error(), "is too large") {
 		t.Errorf("the check of a large policy returned %v", err)
+	}
+}
+
+// A store that a newer ambit upgraded needs that version, even if PostgreSQL runs.
+func TestHintForANewerStore(t *testing.T) {
+	for _, url := range []string{"", "postgres://db/ambit"} {
+		f, ok := errors.AsType[*failure](notOpened(home.At(t.TempDir()), url, fmt.Errorf("opening: %w", state.ErrNewer)))
+		if !ok || !strings.HasPrefix(f.hint, "install the newer version of ambit") {
+			t.Errorf("with the URL %q, the failure is %+v", url, f)
+		}
 	}
 }

@@ -246,7 +246,7 @@ func accessOf(k *identity.APIKey) string {
 	what := "every agent"
 	switch {
 	case k.Admin:
-		what = "everything"
+		what = "every agent, and administration: approvals, the console and reload"
 	case len(k.Agents) > 0:
 		what = diag.Printable(strings.Join(k.Agents, ", "))
 	}

@@ -181,6 +181,8 @@ func notOpened(h home.Home, url string, err error) error {
 	const again = "AMBIT_HOME=FOLDER ambit restore BACKUP"
 	f := &failure{code: exitMissing, err: oneLine{err}}
 	switch {
+	case errors.Is(err, state.ErrNewer):
+		f.hint = "install the newer version of ambit, or use another store with AMBIT_HOME or --store"
 	case errors.Is(err, state.ErrNetworkDisk):
 		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 	case errors.Is(err, identity.ErrNoRoot) && url == "":

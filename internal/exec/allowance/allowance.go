@@ -73,13 +73,16 @@ func number(b bool) int64 {
 	return 0
 }
 
-// Access returns the rights of the allowances that are in effect. The reason of each right says who allowed it.
+// Access returns the rights of the allowances that are in effect. The reason of each right says who allowed it. An
+// allowance without a time is a proposal.
 func Access(list []*Allowance) agent.Access {
 	var access agent.Access
 	for _, a := range list {
 		if !a.Changed {
 			r := a.Right
-			r.Reason = "allowed by " + a.By + " on " + a.At.UTC().Format(time.DateOnly)
+			if r.Reason = "new"; !a.At.IsZero() {
+				r.Reason = "allowed by " + a.By + " on " + a.At.UTC().Format(time.DateOnly)
+			}
 			access = append(access, r)
 		}
 	}

@@ -56,7 +56,7 @@ func SQLite(list []string) []string {
 func Check(version int64, list []string) (behind bool, err error) {
 	if newest := int64(len(list)); version > newest {
 		return false, fmt.Errorf("%w: the store has schema version %d, but this version of ambit supports "+
-			"only versions up to %d. Use the newer version of ambit, or a different store", state.ErrNewer, version, newest)
+			"only versions up to %d", state.ErrNewer, version, newest)
 	}
 	return version < int64(len(list)), nil
 }
