@@ -21,6 +21,9 @@ type Bytes struct {
 // NewBytes returns the limits of a process. One principal can use a quarter of the process's limit.
 func NewBytes() *Bytes { return &Bytes{Each: 64 << 20, All: 256 << 20} }
 
+// RetryHint is for requests that were refused with a BusyError before they were carried out.
+const RetryHint = "send the request again when one of them is answered"
+
 // BusyError means that a request must wait until other requests are answered.
 type BusyError struct {
 	// All is true if the process has reached its limit, and false if the principal has.
@@ -33,7 +36,7 @@ func (e *BusyError) Error() string {
 	if e.All {
 		whose = "the requests in progress of all callers"
 	}
-	return fmt.Sprintf("%s exceed %d MiB; send the request again when one of them is answered", whose, e.Limit>>20)
+	return fmt.Sprintf("%s exceed %d MiB", whose, e.Limit>>20)
 }
 
 // add counts n more bytes for a principal. It returns a BusyError if that would exceed a limit.

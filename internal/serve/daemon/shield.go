@@ -140,7 +140,7 @@ func bodyProblem(err error) *problem {
 		return failure("too_large", "the request body is larger than 32 MiB", "")
 	}
 	if busy, ok := errors.AsType[*limit.BusyError](err); ok {
-		return failure("busy", busy.Error(), "")
+		return failure("busy", busy.Error(), limit.RetryHint)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return failure("timeout", "the request did not arrive in time", "")

@@ -22,8 +22,8 @@ func HoldAnswer(ctx context.Context, size int) (release func(), err error) {
 		return func() {}, nil
 	}
 	if release, err = hold(int64(size)); err != nil {
-		return nil, fmt.Errorf("the request was carried out, but its answer of %d KiB cannot be sent, because %w",
-			size>>10, err)
+		return nil, fmt.Errorf("the request was carried out, but its answer of %d KiB cannot be sent, because %w; "+
+			"a second request would carry it out again", size>>10, err)
 	}
 	return release, nil
 }

@@ -218,7 +218,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			status, why = http.StatusRequestEntityTooLarge, "the body is too large"
 		} else if busy, ok := errors.AsType[*limit.BusyError](err); ok {
-			status, why = http.StatusTooManyRequests, busy.Error()
+			status, why = http.StatusTooManyRequests, busy.Error()+"; "+limit.RetryHint
 		}
 		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: why})
 		return nil, nil
