@@ -113,6 +113,7 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 			done, left = "removed:", whereLeft(name, ledger.Agents[name])
 		}
 		t.printf("%s %s%s\n", t.paint(green, done), diag.Printable(name), left)
+		t.remarkf("processes that already run the agent continue; restart the clients, and run ambit reload for a daemon")
 		for _, row := range rows {
 			t.notef("  %s: removed", row.Client)
 		}
