@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -251,6 +252,52 @@ func TestInstallScripts(t *testing.T) {
 		if q, err := s.Open(ref, w); err != nil || q.Tree != tree {
 			t.Errorf("opening with the scripts %q: got %+v, %v; want the tree %s", want, q, err, tree)
 		}
+	}
+}
+
+// Agents that start together download a package once.
+func TestPackageIsDownloadedOnce(t *testing.T) {
+	t.Parallel()
+	name, digest := publishEcho(t)
+	ref := Ref{Kind: NPM, Name: name, Version: "1.2.3"}
+	for how, fetch := range map[string]func(*Store, Progress) (*Package, error){
+		"pinned": func(s *Store, p Progress) (*Package, error) {
+			return s.Fetch(t.Context(), ref, Want{Digest: digest}, p)
+		},
+		"unpinned": func(s *Store, p Progress) (*Package, error) { return s.FetchOnce(t.Context(), ref, p) },
+	} {
+		s := newStore(t)
+		var downloads atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				_, err := fetch(s, func(step string) {
+					if strings.HasPrefix(step, "downloading") {
+						downloads.Add(1)
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := downloads.Load(); got != 1 {
+			t.Errorf("%s: %d downloads, want 1", how, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, err := takeTurn(ctx, "x")
+	check(t, err)
+	cancel()
+	if _, err := takeTurn(ctx, "x"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left waits for its turn: %v", err)
+	}
+	done()
+	turns.Lock()
+	defer turns.Unlock()
+	if turns.byKey["x"] != nil {
+		t.Error("the turn is kept after its last user")
 	}
 }
 

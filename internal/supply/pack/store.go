@@ -46,8 +46,16 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 		p, err := s.Open(ref, want)
 		// A tampered bundle is not replaced. Fetch also runs when a server starts, so replacing the bundle would hide the
 		// tampering.
-		replace := errors.Is(err, NotStored) || errors.Is(err, Tampered) && ref.Kind != MCPB
-		if offline || !replace {
+		replace := func() bool { return errors.Is(err, NotStored) || errors.Is(err, Tampered) && ref.Kind != MCPB }
+		if offline || !replace() {
+			return p, err
+		}
+		done, failed := takeTurn(ctx, s.Dir+"\n"+want.Digest+"\n"+want.Tree)
+		if failed != nil {
+			return nil, failed
+		}
+		defer done()
+		if p, err = s.Open(ref, want); !replace() { // someone else has fetched the package in the meantime
 			return p, err
 		}
 	}
@@ -89,6 +97,11 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Package, error) {
 	name := strings.TrimPrefix(digestOf([]byte(string(ref.Kind)+" "+ref.String())), digestPrefix)
 	file := filepath.Join(s.Dir, "unpinned", filepath.Base(s.platformDir()), name)
+	done, err := takeTurn(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	if text, err := readBounded(file, maxListing); err == nil {
 		digest, tree, _ := strings.Cut(string(text), " ")
 		p, err := s.Open(ref, Want{Digest: digest, Tree: tree})
