@@ -45,7 +45,8 @@ func (d *differ) servers(old, new *agent.Agent) {
 	})
 }
 
-// access compares the old rights of a server with its new rights. The manifest either implies or proposes these rights.
+// access compares the rights of a server in the old manifest with its rights in the new manifest. The text what says which
+// kind of rights they are: those that follow from the manifest, or those that the author proposes.
 func (d *differ) access(what string, old, new agent.Access) {
 	for _, r := range new {
 		if !old.Allows(r) {

@@ -101,7 +101,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight)
 	if !ok || !g.options.Expose.Allows(f.Method) {
 		stopped := call.Refuse(gate.Stage, call.PolicyDenied,
 			"the method %s is refused, because the operator has not exposed it", clip(f.Method))
-		stopped.Hint = "the operator can allow the method with the flag --expose resources,prompts,sampling"
+		stopped.Hint = "the operator can allow the method with the flag --expose and resources, prompts or sampling"
 		return nil, stopped
 	}
 	if stopped := g.permit(ctx, f, agent.OnServer{Alias: f.Server}); stopped != nil {

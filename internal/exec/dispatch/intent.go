@@ -354,7 +354,7 @@ ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
 )
 
 // errTaken means that another process has claimed the intent, or that the intent has already ended.
-var errTaken = errors.New("another process has claimed the intent")
+var errTaken = errors.New("another process has claimed the intent, or the intent has ended")
 
 // settle stores the answer to the intent with the given id. If there is no such intent, settle does nothing, because a
 // call can be made without an intent.

@@ -22,7 +22,7 @@ import (
 
 // Confinement runs the servers of an agent in sandboxes.
 type Confinement struct {
-	// Agent is what commands call the agent: its name or the path of its manifest.
+	// Agent identifies the agent in commands: its name or the path of its manifest.
 	Agent string
 	// Unconfined lists the aliases of servers that the owner runs without a sandbox.
 	Unconfined []string

@@ -21,9 +21,9 @@ type Finding struct {
 	Source Source
 }
 
-// Verdict lists the arguments of a call that are in doubt.
+// Verdict says where the arguments of a call come from. Findings contains the arguments that may come from an attacker.
 type Verdict struct {
-	// Untrusted is set if the memory contains untrusted text.
+	// Untrusted is set if the agents of the principal have read untrusted text.
 	Untrusted bool
 	// Strict is set if the decision was strict: see the package comment.
 	Strict   bool

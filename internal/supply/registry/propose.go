@@ -119,7 +119,8 @@ var (
 	wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 	readingVerbs = strings.Fields("get list read search find describe show count query lookup view")
-	// A name that ends with search, such as images_search, only reads, unless it also contains a verb such as save.
+	// A name with one of these verbs means that the tool changes something. For example, images_search only reads, but
+	// save_search does not.
 	changingVerbs = strings.Fields("add create update save set put post send delete remove clear cancel edit write store")
 	networkVerbs  = strings.Fields("fetch browse navigate download crawl scrape request http")
 	networkWords  = strings.Fields("web website webpage url urls http https internet online")

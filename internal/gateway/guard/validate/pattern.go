@@ -32,8 +32,8 @@ func (p *pattern) work(text string) int {
 // patterns compiles the regular expressions of a schema and counts their instructions.
 type patterns struct{ used int }
 
-// maxInstructions is the maximum number of instructions of all regular expressions in a schema. The library compiles each
-// expression twice.
+// maxInstructions limits the total number of instructions of the regular expressions in a schema. Each expression counts
+// as often as the library compiles it, which is twice.
 const maxInstructions = 100_000
 
 var errPatterns = errors.New("the regular expressions of the schema are too large")
