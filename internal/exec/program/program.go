@@ -267,7 +267,14 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 		s.Tier = sandbox.Strong
 	}
 	if r := b.agent.Resources; r != nil {
-		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, r.WallClock
+		// The sandbox reads 0 as its default, but in a manifest 0 means none.
+		s.MemoryMB, s.DiskMB, s.Wall, s.NoDisk = r.MemoryMB, r.DiskMB, r.WallClock, r.DiskMB == 0
+		switch {
+		case r.WallClock == 0:
+			return s, noBudget("cpu_ms_per_task is 0, so the program has no time to run")
+		case r.MemoryMB == 0:
+			return s, noBudget("memory_mb is 0, so the program has no memory")
+		}
 	}
 	if f := b.findEntry(&s); f != nil {
 		return s, f
@@ -292,6 +299,12 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 		s.Env = append(s.Env, "SSL_CERT_FILE="+inside, "NODE_EXTRA_CA_CERTS="+inside)
 	}
 	return s, nil
+}
+
+func noBudget(why string) *call.Refusal {
+	f := failed(NotStarted, "%s", why)
+	f.Hint = "set the budget that a task needs in the manifest"
+	return f
 }
 
 // logEgress returns a function that logs the decisions of a proxy.

@@ -131,6 +131,46 @@ func TestNotExecutable(t *testing.T) {
 	}
 }
 
+// A budget of 0 means none, not the default of the sandbox.
+func TestBudgetOfNone(t *testing.T) {
+	const stores = `
+import json, sys
+i = json.loads(sys.stdin.readline())
+try:
+    with open('/tmp/report', 'w') as f:
+        f.write('x' * 20000)
+    text = 'stored'
+except OSError as e:
+    text = 'not stored'
+print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': text, 'sources': []}))
+`
+	for name, tt := range map[string]struct {
+		change func(*agent.Resources)
+		want   string
+	}{
+		"time":   {func(r *agent.Resources) { r.WallClock = 0 }, "cpu_ms_per_task is 0"},
+		"memory": {func(r *agent.Resources) { r.MemoryMB = 0 }, "memory_mb is 0"},
+		"disk":   {func(r *agent.Resources) { r.DiskMB = 0 }, "not stored"},
+		"enough": {func(*agent.Resources) {}, "stored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.write(t, "main.py", stores)
+			tt.change(r.agent.Resources)
+			result, err := r.act(t.Context())
+			got := ""
+			if refusal, ok := errors.AsType[*call.Refusal](err); ok && refusal.Unsent {
+				got = refusal.Message
+			} else if err == nil {
+				got = structured(t, result)["text"].(string)
+			}
+			if !strings.Contains(got, tt.want) || tt.want == "stored" && got != "stored" {
+				t.Errorf("got %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestContract(t *testing.T) { contract(t, sandbox.Standard) }
 
 func contract(t *testing.T, tier sandbox.Tier) {

@@ -42,8 +42,12 @@ type shape struct {
 }
 
 func shapeOf(s *Spec) shape {
+	disk := s.DiskMB << 20
+	if s.NoDisk {
+		disk = 4096 // a size of 0 would be no limit
+	}
 	return shape{
-		tier: s.Tier, mounts: s.Mounts, disk: s.DiskMB << 20, network: s.Network != nil,
+		tier: s.Tier, mounts: s.Mounts, disk: disk, network: s.Network != nil,
 		observe: s.Observe != nil,
 		bounds:  bounds{memory: s.MemoryMB << 20, pids: max(s.PIDs, minProcesses) + ownProcesses, cpu: s.CPU},
 	}

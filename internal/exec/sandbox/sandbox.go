@@ -110,7 +110,9 @@ type Spec struct {
 	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. In the tier
 	// [Confined], the defaults are 4096, 4096, 512 and all cores.
 	MemoryMB, DiskMB, PIDs int64
-	CPU                    float64
+	// NoDisk leaves the program one page of scratch space, whatever DiskMB says.
+	NoDisk bool
+	CPU    float64
 	// Wall is the time limit of the run. It defaults to 30 seconds. In the tier Confined, there is no limit by default.
 	Wall time.Duration
 	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. If Grace is 0, the program gets
