@@ -82,7 +82,7 @@ func (c *webConn) abort() {
 // do sends a request and returns the response as soon as the response headers have arrived.
 func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 	ctx := req.Context()
-	head, err := encodeHead(req, len(body))
+	message, err := encodeRequest(req, body)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -97,7 +97,7 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 			c = &webConn{Conn: conn, pool: p, read: bufio.NewReaderSize(conn, 4<<10)}
 		}
 		stop := context.AfterFunc(ctx, c.abort)
-		resp, written, err := c.exchange(req, net.Buffers{head, body}, stop)
+		resp, written, err := c.exchange(req, message, stop)
 		if err == nil {
 			return resp, nil
 		}
@@ -118,9 +118,9 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 // exchange writes a request and reads the status line and headers of the response. The second result is the number of
 // request bytes that were written.
 func (c *webConn) exchange(
-	req *http.Request, message net.Buffers, stop func() bool,
-) (_ *http.Response, written int64, err error) {
-	written, err = message.WriteTo(c.Conn) // in one write
+	req *http.Request, message []byte, stop func() bool,
+) (_ *http.Response, written int, err error) {
+	written, err = c.Write(message)
 	if err == nil {
 		resp, err := c.readResponse(req, stop, true)
 		return resp, written, err
@@ -204,9 +204,9 @@ func (p *pool) close() {
 	}
 }
 
-// encodeHead encodes a request up to its body.
-func encodeHead(req *http.Request, size int) ([]byte, error) {
-	b := make([]byte, 0, 1<<10)
+// encodeRequest encodes a request together with its body, so that both can be sent in one write.
+func encodeRequest(req *http.Request, body []byte) ([]byte, error) {
+	b := make([]byte, 0, 1<<10+len(body))
 	b = append(b, req.Method+" "+req.URL.RequestURI()+" HTTP/1.1\r\nHost: "+req.URL.Host+"\r\n"...)
 	if _, own := req.Header["User-Agent"]; !own {
 		b = append(b, "User-Agent: ambit\r\n"...)
@@ -227,11 +227,11 @@ func encodeHead(req *http.Request, size int) ([]byte, error) {
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}
 	}
-	if size > 0 || req.Method == http.MethodPost {
+	if len(body) > 0 || req.Method == http.MethodPost {
 		b = append(b, "Content-Length: "...)
-		b = append(strconv.AppendInt(b, int64(size), 10), "\r\n"...)
+		b = append(strconv.AppendInt(b, int64(len(body)), 10), "\r\n"...)
 	}
-	return append(b, "\r\n"...), nil
+	return append(append(b, "\r\n"...), body...), nil
 }
 
 var errHead = errors.New("the server's response is not valid HTTP")

@@ -280,7 +280,7 @@ func TestPoolDropsHalfWrittenConnections(t *testing.T) {
 		p := &pool{}
 		conn := &halfWritten{Reader: *strings.NewReader(answer)}
 		c := &webConn{Conn: conn, pool: p, read: bufio.NewReader(conn)}
-		resp, _, err := c.exchange(&http.Request{}, net.Buffers{[]byte("message")}, func() bool { return true })
+		resp, _, err := c.exchange(&http.Request{}, []byte("message"), func() bool { return true })
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", answer, err)
 		}
