@@ -243,7 +243,7 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 }
 
 // observed lists the hosts that the tool's server contacted while a call ran, the operations that ambit denied to the
-// server, and where doubtful arguments come from.
+// server, the approval that the call waited for, and where doubtful arguments come from.
 func observed(e *journal.Entry) string {
 	var parts []string
 	if len(e.Contacted) > 0 {
@@ -256,6 +256,9 @@ func observed(e *journal.Entry) string {
 	}
 	if e.Omitted > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", e.Omitted))
+	}
+	if e.Approval != "" {
+		parts = append(parts, "approval "+e.Approval)
 	}
 	for _, o := range e.Origins {
 		part := strings.TrimSpace(strings.TrimPrefix(o.Argument, "/") + " is doubtful: " + o.Reason)

@@ -253,7 +253,7 @@ func TestOriginIsShown(t *testing.T) {
 	}
 	found := false
 	for _, e := range entries {
-		found = found || len(e.Origins) == 1 && e.Origins[0].Argument == "/to" && e.Origins[0].ValueMAC != ""
+		found = found || e.Approval == waiting[0].ID && len(e.Origins) == 1 && e.Origins[0].Argument == "/to" && e.Origins[0].ValueMAC != ""
 		if text := fmt.Sprint(e.Detail, e.Origins); strings.Contains(text, stranger) {
 			t.Errorf("the journal's record contains the value: %q", text)
 		}

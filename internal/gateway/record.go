@@ -139,7 +139,7 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 
 // conclude adds the call's outcome to its journal record.
 func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
-	r.DurationUS = p.result.Duration.Microseconds()
+	r.DurationUS, r.Approval = p.result.Duration.Microseconds(), p.approval
 	observed(r, &p.result.Observed)
 	defer func() {
 		if p.result.Log != "" {

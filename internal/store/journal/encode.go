@@ -93,6 +93,7 @@ func appendBody(b []byte, r *Record) []byte {
 		}
 		b = appendSize(b, `,"duration_us":`, r.DurationUS)
 		b = appendSome(b, `,"replay":`, r.Replay)
+		b = appendSome(b, `,"approval":`, r.Approval)
 		b = appendOrigins(appendObserved(b, r), r)
 	}
 	return append(b, '}')

@@ -81,6 +81,8 @@ type Record struct {
 	// Replay is the id of an earlier call with the same idempotency key. It is set if the call returned the result of
 	// that earlier call.
 	Replay string `json:"replay,omitempty"`
+	// Approval is the id of the approval that the call waited for, if any.
+	Approval string `json:"approval,omitempty"`
 	// Contacted lists the hosts that the tool's server contacted while the call ran. Each host is HOST:PORT. Refused
 	// lists what the server's sandbox refused in that time. If the server carried out other calls at the same time, the
 	// lists may include entries of those calls. Omitted is the number of contacts and refusals that are not listed.
