@@ -166,6 +166,11 @@ func (m Meter) checkSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	if problem != "" {
 		return call.Refuse(stage, call.AmountExceeded, "%s has a spending limit, but %s", m.Tool, problem), nil, nil
 	}
+	if named, found, doubtful := member(m.Arguments, "currency"); m.Spend.Currency != "" &&
+		(doubtful || found && named != m.Spend.Currency) {
+		return call.Refuse(stage, call.AmountExceeded,
+			"the spending limit of %s is in %s, but the call names another currency", m.Tool, m.Spend.Currency), nil, nil
+	}
 	if over(amount, m.Spend.PerCall) {
 		return call.Refuse(stage, call.AmountExceeded,
 			"the amount exceeds the limit of %s for one call to %s", m.money(m.Spend.PerCall), m.Tool), nil, nil

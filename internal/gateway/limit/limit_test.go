@@ -122,6 +122,10 @@ func TestAmounts(t *testing.T) {
 		{`{"amount":"40.00"}`, true},
 		{`{"amount":0.01}`, false}, // the limit for the day is used up
 		{`{"amount":0}`, true},
+		{`{"amount":0,"currency":"EUR"}`, true},
+		{`{"amount":0,"currency":"BTC"}`, false},
+		{`{"amount":0,"currency":"EUR","Currency":"BTC"}`, false},
+		{`{"amount":0,"currency":["EUR"]}`, false},
 		{`{}`, false},
 		{`{"amount":60.000000000000000000001}`, false},
 		{`{"amount":-5}`, false},
