@@ -33,9 +33,20 @@ import (
 type grantFlags struct{ scope, expires, store, server string }
 
 func (f *grantFlags) flags(cmd *cobra.Command, scope string) {
-	cmd.Flags().StringVar(&f.scope, "scope", "", scope)
+	cmd.Flags().Var((*joined)(&f.scope), "scope", scope)
 	cmd.Flags().StringVar(&f.server, "server", "", "for a GPARS agent: the `server` that --scope belongs to: its id, or the last part of the id")
 	sharedStoreFlag(cmd.Flags(), &f.store)
+}
+
+// joined is the value of a flag that can be repeated. It joins the values with commas.
+type joined string
+
+func (j *joined) String() string { return string(*j) }
+func (j *joined) Type() string   { return "string" }
+
+func (j *joined) Set(text string) error {
+	*j = joined(strings.TrimPrefix(string(*j)+","+text, ","))
+	return nil
 }
 
 // args checks the arguments. With --server, the only argument is an agent.
