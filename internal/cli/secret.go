@@ -159,7 +159,17 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Refer
 }
 
 func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Reference, value string) error {
-	s, err := w.Secret(value, o.id)
+	id := o.id
+	if o.agent == nil { // the new value can go where the earlier one could
+		earlier, found, err := v.Get(o.name, w.Ref)
+		if err != nil {
+			return vaultFailure(err)
+		}
+		if found {
+			id, w.Type, w.Hosts = earlier.ID(), earlier.Type(), earlier.Hosts()
+		}
+	}
+	s, err := w.Secret(value, id)
 	if err != nil {
 		hint := ""
 		if w.Type == credential.JSON {
@@ -185,8 +195,11 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Referen
 		}
 		t.printf("%s %s\n", t.paint(green, "stored:"), diag.Printable(what))
 		if o.agent == nil {
-			t.remarkf("no manifest of %s was found, so neither the ref nor the type was checked; the credential is NOT limited "+
-				"to particular hosts, so it can be sent to every host in the agent's slot", diag.Printable(o.name))
+			limit := "; the credential is NOT limited to particular hosts, so it can be sent to every host in the agent's slot"
+			if len(w.Hosts) > 0 {
+				limit = "; the credential keeps the hosts of the earlier one"
+			}
+			t.remarkf("no manifest of %s was found, so neither the ref nor the type was checked%s", diag.Printable(o.name), limit)
 		}
 	})
 }
