@@ -47,6 +47,19 @@ func BenchmarkValid(b *testing.B) {
 	}
 }
 
+// A string that does not end is invalid, whatever its length is. Strings are read several bytes at a time.
+func TestUnfinishedString(t *testing.T) {
+	for n := range 200 {
+		for _, text := range []string{strings.Repeat("x", n), strings.Repeat("x", n) + "\\", strings.Repeat("ü", n)} {
+			for _, data := range []string{`"` + text, `{"` + text, `{"a":"` + text, `["x","` + text} {
+				if Valid([]byte(data)) || Lookup([]byte(data), "a", "b") != nil {
+					t.Fatalf("%q is valid", data)
+				}
+			}
+		}
+	}
+}
+
 func TestLookup(t *testing.T) {
 	const doc = ` {"a": {"b" :[1, {"c":2}], "\u0064": "x"}, "a": 3} `
 	for path, want := range map[string]string{

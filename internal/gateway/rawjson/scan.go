@@ -164,6 +164,9 @@ func (s *scanner) str(i int) int {
 			seen |= v | w
 			i += 16
 		}
+		if i == len(d) {
+			break
+		}
 		if i+8 <= len(d) {
 			w := binary.LittleEndian.Uint64(d[i:])
 			seen |= w
