@@ -238,13 +238,9 @@ func (g *Gateway) Answer(ctx context.Context, id, principal string, answer jsont
 	if !g.options.Approvals.TrustElicitation {
 		return call.Refuse(stageApprove, call.ApprovalDenied, "the operator does not accept approvals from clients")
 	}
-	var said struct {
-		Action  string `json:"action"`
-		Content struct {
-			Approve bool `json:"approve"`
-		} `json:"content"`
-	}
-	yes := json.Unmarshal(answer, &said) == nil && said.Action == "accept" && said.Content.Approve
+	action, _ := rawjson.Text(rawjson.Lookup(answer, "action"))
+	yes := rawjson.Valid(answer) && !rawjson.Twice(answer) && !rawjson.Twice(rawjson.Lookup(answer, "content")) &&
+		action == "accept" && string(rawjson.Lookup(answer, "content", "approve")) == "true"
 	who := principal + " (asked by the client)"
 	err := approval.Decide(ctx, g.store, id, yes, who, "")
 	switch {
