@@ -151,11 +151,21 @@ func (g *Gateway) originsOf(v *flow.Verdict) (origins []journal.Origin) {
 	for _, f := range v.Findings {
 		mac := g.store.Keys.MAC("flow value", []byte(f.Value))
 		origins = append(origins, journal.Origin{
-			Argument: string(guard.Redact([]byte(clip(f.Argument)))), Reason: string(f.Reason),
+			Argument: g.showableName(f.Argument), Reason: string(f.Reason),
 			Call: f.Source.Call, ValueMAC: hex.EncodeToString(mac[:8]),
 		})
 	}
 	return origins
+}
+
+// showableName returns a JSON pointer without secrets and personal data. The caller chooses the names of arguments.
+func (g *Gateway) showableName(pointer string) string {
+	quoted, err := jsontext.AppendQuote(nil, clip(pointer))
+	if err != nil {
+		return ""
+	}
+	name, _ := rawjson.Text(g.showable(g.guards.withoutPersonal(quoted)))
+	return name
 }
 
 // whyFlow explains how the origin of the arguments would affect a call. It knows the text that the principal's agents

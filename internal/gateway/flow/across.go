@@ -12,11 +12,6 @@ func (d *decision) acrossSources(leaves []leaf) {
 		if key := l.words.key(); l.role == destination && d.attested.has(key) && !d.own.has(key) {
 			if from := d.attested.from[d.attested.slot(key)]; from != 0 {
 				origins = append(origins, d.sources[from-1].Call)
-				for i := range d.sources {
-					if d.attested.has(alsoIn(key, uint16(i+1))) {
-						origins = append(origins, d.sources[i].Call)
-					}
-				}
 			}
 		}
 	}

@@ -147,9 +147,6 @@ func (d *decision) judge(l *leaf) {
 	case identifier:
 		d.value(l, strong(l), nearID)
 	case other:
-		if d.tool.adds() && !secretNames[l.name] {
-			return // the value only becomes part of a new record
-		}
 		d.value(l, !isPlain(l) && (strong(l) || l.words.len() > 1), nearID)
 	default:
 		d.value(l, true, near)
@@ -173,7 +170,7 @@ func strong(l *leaf) bool {
 // to occur in text by chance. A verb counts if it is at most reach tokens away.
 func (d *decision) value(l *leaf, strong bool, reach int) {
 	key := l.words.key()
-	if key == 0 || l.role == path && d.tool.adds() && !d.tool.sends() && !systemPath.Match(l.value) {
+	if key == 0 {
 		return
 	}
 	hits := d.occurrences(&l.words, l.role == destination || strong)
@@ -201,7 +198,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case own || attested:
 	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
-	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.keeps() && l.role == destination && hasPart(l.name, contactNames)):
+	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.adds() && l.role == destination && contactNames[l.name]):
 		// values that agents often enter, such as names in forms, or contacts in the user's own data
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
@@ -474,18 +471,12 @@ func (d *decision) verb(h *hit, reach int) bool {
 		verbs = ^fetching
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
-		if i > h.last && wrote[string(b.token(i))] {
-			return false // what follows is quoted from another person
-		}
 		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && b.requests(i) {
 			return true
 		}
 	}
 	return false
 }
-
-// wrote contains the verbs that introduce a quotation, as in "Ann wrote:".
-var wrote = map[string]bool{"wrote": true, "schrieb": true, "ecrit": true, "escribio": true, "scritto": true, "escreveu": true, "schreef": true}
 
 // foreign reports whether the text around an occurrence is in an unknown language, in which any word could be a
 // request.

@@ -14,13 +14,11 @@
 //
 //   - A word only begins like a verb, or a verb is part of an address, a path or the name of a program. Programs print
 //     such words, and requests do not consist of them ([inflected], [partOf]).
-//   - The result of a call with an effect repeats arguments of the call. The agent already had these values
+//   - The result of a call with an effect repeats whole lines of the arguments. The agent already had these lines
 //     (dropEchoes).
-//   - A verb is inside a text that the agent quotes. A request to quote the text would be outside of it (extend). For
-//     the same reason, a verb after "Ann wrote:" does not refer to Ann.
-//   - A tool that sends nothing stores values in a new record, such as the telephone number of a contact. The values
-//     stay untrusted, so they are in doubt when another call uses them (adds, keeps, wrote).
-//   - A tool reads an address that was read before. Its host learns nothing new (Made).
+//   - A verb is inside a text that the agent quotes. A request to quote the text would be outside of it (extend).
+//   - A tool that sends nothing adds a record with a contact, such as a telephone number. The contact stays untrusted, so
+//     it is in doubt when another call uses it (adds, wrote).
 //   - A call answers the author of a text with words from the same text. The author knows these words
 //     (acrossSources).
 //
@@ -35,7 +33,6 @@
 package flow
 
 import (
-	"bytes"
 	"sync"
 	"time"
 
@@ -310,19 +307,12 @@ func (s *Session) attest(src Source, shape *shape) {
 		from = uint16(len(s.sources))
 	}
 	s.trust(&s.attested, from, shape.atoms...)
-	for i, value := range shape.values {
-		if from != 0 && bytes.IndexByte(value, '@') > 0 {
-			s.trust(&s.attested, from, alsoIn(shape.atoms[i], from))
-		}
+	for _, value := range shape.values {
 		if host := hostOf(value); host != nil {
 			s.trust(&s.attested, from, hostKey(host))
 		}
 	}
 }
-
-// alsoIn returns the key that records that the call from returned the field with the given key. It is needed because
-// keySet.from stores only the first call of each key.
-func alsoIn(key uint64, from uint16) uint64 { return key ^ uint64(from)*0x9e3779b97f4a7c15 | 1 }
 
 // maxSources is the maximum number of calls to which the attested values of a session refer. All later calls count as
 // one.
@@ -410,13 +400,6 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	if !s.trusts(now) {
 		if t.Effect {
 			s.wrote(t, leaves)
-		}
-		if t.fetching { // the same address may be read again, for example for its next part
-			for _, l := range leaves {
-				if l.role == destination {
-					s.trust(&s.approved, 0, t.approvalKey(l))
-				}
-			}
 		}
 		return
 	}

@@ -221,14 +221,8 @@ func (t *Tool) adds() bool {
 	return !t.Network && t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
 }
 
-// keeps reports whether a tool only writes to the user's own data and sends nothing.
-func (t *Tool) keeps() bool { return !t.Network && t.verbs&(sending|paying) == 0 }
-
-// contactNames contains words in the names of arguments that describe a person or a company. A tool that only stores
-// such values sends nothing to them.
-var contactNames = map[string]bool{
-	"email": true, "mail": true, "phone": true, "mobile": true, "website": true, "url": true, "address": true, "homepage": true,
-}
+// contactNames contains names of arguments that describe a person. A tool that only adds a record sends nothing to them.
+var contactNames = map[string]bool{"email": true, "mail": true, "phone": true, "mobile": true}
 
 // Decides reports whether the package judges calls to the tool: those of tools that have an effect or fetch an address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }

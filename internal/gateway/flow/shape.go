@@ -123,30 +123,39 @@ func (s *shape) hasText() bool {
 // dropEchoes removes from the texts of a result what repeats an argument of the call. The repeated text comes from the
 // caller. If the caller has copied it from untrusted text, the memory already contains that text.
 func (s *splitter) dropEchoes(arguments []leaf) {
-	var known [][]byte
+	known := map[string]bool{}
 	for i := range arguments {
 		for line := range bytes.Lines(arguments[i].value) {
-			if line = bytes.TrimSpace(line); len(line) >= minEcho {
-				known = append(known, line)
+			if line = echoed(line); len(line) >= minEcho && bytes.Count(line, []byte(" ")) >= minEchoSpaces {
+				known[string(line)] = true
 			}
 		}
 	}
-	slices.SortFunc(known, func(a, b []byte) int { return len(b) - len(a) })
+	if len(known) == 0 {
+		return
+	}
 	for i, text := range s.texts {
-		for _, line := range known[:min(len(known), maxEchoes)] {
-			if bytes.Contains(text, line) {
-				text = bytes.ReplaceAll(text, line, []byte(" "))
+		var kept []byte
+		for line := range bytes.Lines(text) {
+			if !known[string(echoed(line))] {
+				kept = append(kept, line...)
 			}
 		}
-		s.texts[i] = text
+		if text != nil {
+			s.texts[i] = append([]byte{}, kept...)
+		}
 	}
 	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
 }
 
-// The limits of dropEchoes.
+// echoed returns a line without the marks in which a result quotes it.
+func echoed(line []byte) []byte { return bytes.Trim(line, " \t\r\n\"'`,") }
+
+// The limits of dropEchoes. A whole line of several words is certainly the caller's. Part of a line may be part of an
+// address that an attacker wrote.
 const (
-	minEcho   = 6 // shorter values may occur by chance
-	maxEchoes = 64
+	minEcho       = 20
+	minEchoSpaces = 3
 )
 
 type splitter struct {

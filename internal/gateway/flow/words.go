@@ -56,7 +56,7 @@ adicion escrev agende salve marque novo nova organize
 maak toevoeg voeg schrijf plan boek bewaar reserveer nieuw
 作成 作って 作る 追加 登録 予約 保存 書 新規 招待 创建 建立 新建 添加 加入 安排 预订 保存 写 創建 預訂`},
 	deleting: {`delete deletion deleting remove removing removal cancel drop erase destroy clear purge wipe unsubscri revoke close
-archiv terminat uninstall trash discard kill disable reset shred prune clean detach unlink rm`, `
+archiv terminat cancellation termination archival uninstall trash discard kill disable reset shred prune clean detach unlink rm`, `
 lösch losch entfern storn absag sage lös beseit vernicht widerruf kündig kundig schließ schliess leere
 elimin borra borre borrar quita suprim cancel anul destru revoc cierr vacía vacia
 supprim efface annul enlev détrui detrui retire révoq revoq ferme vide
