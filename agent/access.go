@@ -271,9 +271,8 @@ func cleanPath(text string) string {
 	return clean
 }
 
-// hosts returns the hosts in the text: the hosts of URLs, and HOST:PORT. A name without a port looks like a file
-// name, so it counts only if the setting or flag has a name such as DB_HOST. hosts never returns a part of a
-// password.
+// hosts returns the hosts in the text: the hosts of URLs, and HOST:PORT. A name without a port looks like a file name,
+// so hosts returns it only if the setting or flag has a name such as DB_HOST. hosts never returns a part of a password.
 func (m mention) hosts() []string {
 	texts := []string{m.text}
 	if !strings.Contains(m.text, "@") { // a comma before @ can be a part of a password

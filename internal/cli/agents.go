@@ -119,7 +119,7 @@ func daemonFailure(err error) error {
 	return err
 }
 
-// printDenials prints which accesses of the agents' servers the sandboxes refused recently.
+// printDenials prints the accesses that sandboxes recently refused to the agents' servers.
 func (t *terminal) printDenials(cards []daemon.Card) {
 	for _, c := range cards {
 		for _, d := range c.Refused {

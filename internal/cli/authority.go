@@ -22,7 +22,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/bundle/review"
 )
 
-// claims returns all rows of the store that give authority if the register contains them.
+// claims returns all rows of the store that would give authority if they were in the register.
 func claims(tx state.Tx) (all []authority.Row, err error) {
 	for _, of := range []func(state.Tx) ([]authority.Row, error){
 		identity.Claims, approval.Claims, grant.Claims, allowance.Claims, review.Claims, host.LockClaims,

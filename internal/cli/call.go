@@ -131,7 +131,8 @@ func newCall(t *terminal) *cobra.Command {
 			return explain(err, c, m)
 		}
 		if result.IsError && host.Confines && missesFile.MatchString(firstText(result)) {
-			defer t.hintf("the server sees only the files that the manifest or its owner names; to find those that it needs, run: %s",
+			defer t.hintf("the server sees only files that the manifest names or that the owner allowed; "+
+				"to find the files that the server needs, run: %s",
 				learnCommand(args[0], c))
 		}
 		return t.answer(c, result)

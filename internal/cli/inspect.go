@@ -31,7 +31,7 @@ func newInspect(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		m = m.Remote() // inspect the agent that call and run execute
+		m = m.Remote() // inspect the agent that "ambit call" and "ambit run" would execute
 		guardrails := guard.Merge(operator, m.Agent().Guardrails)
 		needs, err := t.findNeeds(ctx, m)
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// localFiles returns the files to copy: the manifest, the lock file, and the servers that are files, with the rest of
-// their projects if the lock file pins them. The manifest's folder can also contain unrelated files, which are not
-// copied.
+// localFiles returns the files to copy: the manifest, the lock file, and the servers that are files. If the lock file
+// pins a server's project, all files of the project are copied. The manifest's folder can also contain unrelated files,
+// which are not copied.
 func (in *installer) localFiles(base string) ([]string, error) {
 	files := []string{base}
 	lock, err := readLock(filepath.Dir(in.m.Path))
@@ -72,7 +72,7 @@ func (in *installer) projectFiles(alias string, ref pack.Ref) ([]string, error) 
 		}
 		if info, err := within.Stat(files[i]); err != nil || !info.Mode().IsRegular() {
 			return nil, no("move it out of the project, and lock the agent again: "+relock,
-				"server %s cannot be copied: %s is a link to a folder or out of the manifest's folder, or not a regular file",
+				"server %s cannot be copied: %s is a link to a folder, a link out of the manifest's folder, or not a regular file",
 				alias, diag.Quote(files[i]))
 		}
 	}

@@ -419,7 +419,7 @@ func readBounded(file string) ([]byte, error) {
 	return text, err
 }
 
-// readStart reads at most most+1 bytes of a file. If the result has more than most bytes, the file is too large.
+// readStart reads up to most+1 bytes of a file. If the result has more than most bytes, the file is too large.
 func readStart(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -76,7 +76,7 @@ type signInGap struct {
 
 // signInGaps returns the remote servers of an agent that have no usable sign-in.
 func signInGaps(h home.Home, m *manifest.Manifest, a *agent.Agent) (gaps []signInGap) {
-	k := signin.New(h, credential.Open(h), nil) // the missing HTTP client is not used, because Status sends no request
+	k := signin.New(h, credential.Open(h), nil) // nil HTTP client, because Status sends no request
 	for i := range a.Servers {
 		s := &a.Servers[i]
 		if s.Transport != agent.StreamableHTTP || s.SendsAuthorization() {
@@ -318,7 +318,7 @@ func (t *terminal) logoutServer(ctx context.Context, asked serverLogin) error {
 	}
 	_, target, err := t.target(ctx, asked)
 	if err != nil {
-		// The manifest may be gone, or no longer contain the server. Its tokens must not stay.
+		// Remove the server's tokens even if the manifest is gone or no longer contains the server.
 		target = signin.Target{Agent: asked.agent, Server: asked.server, Principal: identity.LocalName()}
 		if _, failed := signedIn(k, target); failed != nil {
 			return err

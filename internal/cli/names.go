@@ -30,8 +30,8 @@ func toolArgument(m *manifest.Manifest, args []string) (string, error) {
 		"name the tool, because %s has %s", diag.Quote(cmp.Or(a.Name, a.ID)), count(len(a.Tools), "tool"))
 }
 
-// serverNamed returns the alias of the server that the parameter asked names. It can be the server's alias, the
-// server's id in the catalogue, or the last part of either. If asked does not match exactly one server, serverNamed
+// serverNamed returns the alias of the server that the user asked for. The parameter asked can be the server's alias,
+// the server's id in the catalogue, or the last part of either. If asked does not match exactly one server, serverNamed
 // returns asked.
 func serverNamed(h home.Home, a *agent.Agent, asked string) string {
 	aliases := each(a.Servers, func(s agent.Server) string { return s.Alias })

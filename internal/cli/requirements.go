@@ -306,8 +306,8 @@ func (s *scopeReport) words() string {
 	return "not granted"
 }
 
-// partlyGranted reports whether the policy allows at least one tool of the scope. A tool also counts if the policy
-// allows it only with some arguments.
+// partlyGranted reports whether the policy allows at least one tool of the scope. This includes a tool that the policy
+// allows only with some arguments.
 func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
 // consoleInspection returns a function that inspects an agent for the console. It uses the operator's guardrails that

@@ -160,7 +160,7 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Refer
 
 func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Reference, value string) error {
 	id := o.id
-	if o.agent == nil { // the new value can go where the earlier one could
+	if o.agent == nil { // without a manifest, the new value keeps the earlier value's type and hosts
 		earlier, found, err := v.Get(o.name, w.Ref)
 		if err != nil {
 			return vaultFailure(err)

@@ -106,8 +106,8 @@ func (t *terminal) noStore() error {
 		"there is no store in %s yet", t.home.Dir())
 }
 
-// daemonElsewhere returns the home's daemon if its store is not in the home. Otherwise it returns nil. A daemon that was
-// killed counts too, because its store still contains the keys, the approvals and the journal.
+// daemonElsewhere returns the home's daemon if its store is not in the home. Otherwise it returns nil. This includes a
+// daemon that was killed, because its store still contains the keys, the approvals and the journal.
 func (t *terminal) daemonElsewhere() *daemon.Client {
 	d, err := daemon.FindDaemon(t.home)
 	if err != nil || d.Store == "" || !store.IsURL(d.Store) {

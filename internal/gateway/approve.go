@@ -232,8 +232,8 @@ func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question)
 	return g.waitForPerson(ctx, p, q)
 }
 
-// Answer decides an approval with the answer of the client's user. It returns a refusal if the answer is not yes. If the
-// approval was decided before, the earlier decision counts.
+// Answer decides an approval with the answer of the client's user. It returns a refusal if the answer is not yes. If
+// the approval already has a decision, that decision stays.
 func (g *Gateway) Answer(ctx context.Context, id, principal string, answer jsontext.Value) *call.Refusal {
 	if !g.options.Approvals.TrustElicitation {
 		return call.Refuse(stageApprove, call.ApprovalDenied, "the operator does not accept approvals from clients")

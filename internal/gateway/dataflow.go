@@ -272,8 +272,8 @@ func originLines(v *flow.Verdict) (lines []string) {
 }
 
 // markRead records in the store that the principal's agents read text. It writes a row before the first read, and again
-// when the row is about to expire. Other processes, and this process after a restart, do not have the text. From the
-// row they know at least that there was some.
+// when the row is about to expire. Other processes, and this process after a restart, do not have the text. The row
+// tells them that such text exists.
 func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !g.traceable(p.tool) {
 		return nil
@@ -284,8 +284,7 @@ func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return nil
 }
 
-// markReader records that the principal's agents read text, which arrives within the given time and from then on
-// affects the principal's calls.
+// markReader records in the store that the principal's agents read text. The text arrives within the given time.
 func (g *Gateway) markReader(ctx context.Context, principal string, within time.Duration) error {
 	f, now := g.options.Flow, time.Now()
 	needed := now.Add(within + f.memories.Window())

@@ -69,7 +69,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			return stopped
 		}
 	}
-	g.describe(p) // also before the transaction, because it scans the arguments
+	g.describe(p) // describe scans the arguments, so it runs before the transaction too
 	for {
 		// The call counts toward the limits from now on. It may have waited a long time for its approval.
 		p.taken = time.Now()

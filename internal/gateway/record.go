@@ -177,7 +177,7 @@ func DecisionOf(toolError bool, stopped *call.Refusal) journal.Decision {
 // failures contains the codes of refusals that mean that the called tool failed, not that the gateway denied the call.
 var failures = map[call.Code]bool{call.ProgramFailed: true, call.TimedOut: true}
 
-// observed adds what ambit observed the tool's server do to a journal record. It redacts the names of hosts and
+// observed adds ambit's observations of the tool's server to a journal record. It redacts the names of hosts and
 // programs, because the server chooses these names and can put secrets into them.
 func observed(r *journal.Record, o *call.Observed) {
 	clean := func(s string) string { return string(guard.Redact([]byte(clip(s)))) }
@@ -235,7 +235,7 @@ func (g *Gateway) hearLate(p *inflight) {
 	o := <-p.late
 	stopped := p.afterResend(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
-		return // the late answer does not settle the outcome either
+		return // the late answer leaves the outcome unknown
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)

@@ -216,7 +216,7 @@ func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 // ErrNotUnknown means that the call is not in the list of calls with an unknown outcome.
 var ErrNotUnknown = errors.New("the call is not in the list of calls with an unknown outcome")
 
-// Settle records whether a call with an unknown outcome was carried out, as a person found out.
+// Settle records a person's finding about a call with an unknown outcome: whether the call was carried out.
 func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)

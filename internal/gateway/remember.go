@@ -125,7 +125,8 @@ func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCal
 		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
 			"call %s with the same idempotency key was carried out, but its answer is unknown", e.call)
 	case e.done:
-		if stopped = markRead(g, ctx, p); stopped == nil { // this caller may read the earlier answer for the first time
+		// The earlier answer may be new to this caller, so record the read.
+		if stopped = markRead(g, ctx, p); stopped == nil {
 			stopped = g.replay(p, e)
 		}
 		return false, stopped

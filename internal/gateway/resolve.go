@@ -54,8 +54,8 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 }
 
 // OnServer returns the tool with a name such as filesystem/list_directory, or nil. The first part is the server's
-// alias. If the alias is a registry id, the part after its last slash is enough, unless tools of two servers then
-// match.
+// alias. If the alias is a registry id, the part after its last slash is enough, unless it matches tools of two
+// servers.
 func OnServer(a *agent.Agent, asked string) *agent.Tool {
 	var short []*agent.Tool
 	for i := range a.Tools {

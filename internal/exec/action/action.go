@@ -179,7 +179,7 @@ func isObject(schema string) bool {
 	return string(rawjson.Lookup([]byte(schema), "type")) == `"object"`
 }
 
-// maxDepth is the maximum length of a chain of calls between agents, in tools.
+// maxDepth is the maximum number of tools in a chain of calls between agents.
 const maxDepth = 8
 
 // chain is the context key for the chain of tools that are being called. Each entry has the form NAME/tool. The

@@ -60,7 +60,7 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 	for name, template := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Accept-Encoding"):
-			// The HTTP transport negotiates the encoding, so the manifest's header is ignored.
+			// The HTTP transport negotiates the encoding, so this header of the manifest is ignored.
 		case credential.Uses(template):
 			secret[name] = template
 		case args.leaveOut(template):

@@ -137,8 +137,8 @@ func query(tx state.Tx, v *authority.View, where string, args ...any) (list []*A
 
 const ofHolder = `WHERE agent = $1 AND id = $2 AND server = $3 AND code = $4`
 
-// of returns the allowances of a server. An attacker who controls the database can return registered rows of another
-// server, so of also compares the holder of each row.
+// of returns the allowances of a server. It compares the holder of each row, because an attacker who controls the
+// database can return registered rows of another server.
 func (s *Allowances) of(tx state.Tx, h Holder) ([]*Allowance, error) {
 	list, err := s.query(tx, ofHolder, h.Agent, h.ID, h.Server, h.Code)
 	for _, a := range list {
@@ -226,7 +226,7 @@ func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) (registered bo
 	return s.store.Authority.Remove(tx, authority.Allowance, (&Allowance{Holder: h, Right: r}).entry())
 }
 
-// unregister removes the allowances from the register whose ids start with the given values.
+// unregister removes all allowances whose ids start with the given values from the register.
 func (s *Allowances) unregister(tx state.Tx, values ...string) (int, error) {
 	return s.store.Authority.RemoveFunc(tx, authority.Allowance, func(id string) bool {
 		parts := authority.Parts(id)

@@ -101,7 +101,7 @@ type Reference struct {
 	Env      string
 	Hosts    []string
 	Required bool
-	Scopes   []string // the scopes of the tokens for which the key of a service account is exchanged
+	Scopes   []string // the scopes of the access tokens for which a service account's key is exchanged
 }
 
 // Secret returns the secret for a value that a person sets for the agent with the given [ID]. An empty id means any

@@ -68,9 +68,9 @@ func (q *Queue) run(id, digest string) error {
 	defer release()
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
-	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. River can deliver a
-	// job to one process twice. The map q.running prevents the second run, which would be refused, and whose refusal
-	// conclude would store as the answer to the intent.
+	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. River can deliver a job
+	// to one process twice. The map q.running prevents the second run. The gateway would refuse that run, and conclude
+	// would store the refusal as the answer to the intent.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()

@@ -88,9 +88,9 @@ func (r *Recorder) Used(alias string) (n int, complete bool) {
 	return len(of.uses), !of.full
 }
 
-// Propose returns the rights that a server lacks for its recorded uses. It proposes only files and programs that
-// exist on this machine. For a file that the server looked for in its private home, it proposes the file in the
-// owner's home. The hidden folder is ambit's home, which no server can see.
+// Propose returns the rights that a server lacks for its recorded uses. It proposes only files and programs that exist
+// on this machine. For a file that the server looked for in its private home, it proposes the file in the owner's home.
+// The parameter hidden is the path of ambit's home, which no server can see.
 func (r *Recorder) Propose(alias string, access agent.Access, home, hidden string) agent.Access {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +206,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	return use
 }
 
-// manyFiles is the number of files in one folder from which the whole folder is proposed for reading.
+// If a server reads at least manyFiles files in one folder, the right to read the whole folder is proposed.
 const manyFiles = 4
 
 // rights is a set of rights without reasons.

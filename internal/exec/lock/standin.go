@@ -15,8 +15,8 @@ import (
 const standIn = "ambit-stand-in-for-a-missing-credential"
 
 // proofs starts the agent's servers, compares them with the manifest, and stops them. Many servers need their
-// credential for calls, but not for the list of their tools. With StandIn, proofs therefore starts a server that only
-// lacks a credential a second time, with a made-up credential and without network.
+// credential for calls, but not for the list of their tools. With StandIn, proofs therefore starts a server again if
+// only its credential is missing. The second start uses a made-up credential and has no network.
 //
 // If uses is not nil, the tools are not known yet, and uses records which servers try to connect. With Allow, the
 // servers then get the rights of an agent whose tools write and connect.
@@ -73,7 +73,7 @@ func (l *Locking) proofs(
 }
 
 // proofsOf starts the agent's servers and returns their proofs. It leaves out servers that were not found or not
-// fetched. If some is not nil, it starts only the servers in some.
+// fetched. If the list some is not nil, it starts only the listed servers.
 func (l *Locking) proofsOf(
 	ctx context.Context, a *agent.Agent, o toolserver.Options, some map[string]*call.Refusal,
 ) []toolserver.Proof {

@@ -18,9 +18,9 @@ import (
 )
 
 // Proposals proposes classes for the tools that a server advertises and the manifest does not declare. It proposes
-// nothing if the server differs from the manifest in another way. The placeholder tool of an imported manifest does
-// not count as declared. Proposals assumes that a server uses the network if the server's manifest entry has a
-// credential or names a host, or if a tool definition declares that the tool uses the network.
+// nothing if the server differs from the manifest in another way. The placeholder tool of an imported manifest is not
+// treated as declared. Proposals assumes that a server uses the network if the server's manifest entry has a credential
+// or names a host, or if a tool definition declares that the tool uses the network.
 func Proposals(s *agent.Server, p *toolserver.Proof, c *catalog.Catalog) []registry.Proposal {
 	return proposals(s, p, c, false)
 }

@@ -11,8 +11,8 @@
 // several manifests, so the program sees only the folder of its entry. The program never sees ambit's own files or a
 // whole home directory.
 //
-// The effect of a failed run depends on its network access. A run without network access has no effect. A run that
-// was killed has an unknown effect. Any other run with network access counts as done.
+// The effect of a failed run depends on its network access. A run without network access has no effect. A run that was
+// killed has an unknown effect. Any other run with network access is treated as carried out.
 package program
 
 import (

@@ -10,7 +10,7 @@ import (
 )
 
 // lockShared locks a folder, so that programs that delete old temporary files keep it. A long-running daemon does not
-// change the folder, so it looks old.
+// change the folder, so the folder looks old.
 func lockShared(dir string) (io.Closer, error) {
 	f, err := os.Open(dir)
 	if err != nil {

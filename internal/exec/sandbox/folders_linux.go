@@ -84,7 +84,7 @@ func (r *running) watchQuotas(every time.Duration) {
 	}
 }
 
-// A private folder with more files or more levels counts as too large. Without this limit, a program could make the
+// A private folder with more files or more levels is treated as too large. Without this limit, a program could make the
 // measurement use any amount of memory.
 const (
 	maxFiles  = 1 << 20

@@ -30,8 +30,8 @@ type shape struct {
 	mounts  []Mount
 	disk    int64 // in bytes
 	bounds  bounds
-	network bool // set if the program has a Network
-	observe bool // set if the spec has an Observe
+	network bool // set if Spec.Network is set
+	observe bool // set if Spec.Observe is set
 	// programs lists the only programs that exist in the sandbox. If it is nil, all programs of the machine exist.
 	programs *programs
 	// interpreter, if not empty, is started before the run and waits inside the sandbox. The fields below then
@@ -44,7 +44,7 @@ type shape struct {
 func shapeOf(s *Spec) shape {
 	disk := s.DiskMB << 20
 	if s.NoDisk {
-		disk = 4096 // a size of 0 would be no limit
+		disk = 4096 // a size of 0 would mean no limit
 	}
 	return shape{
 		tier: s.Tier, mounts: s.Mounts, disk: disk, network: s.Network != nil,

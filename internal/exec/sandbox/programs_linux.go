@@ -41,8 +41,8 @@ type programs struct {
 }
 
 // findPrograms finds the programs of a run. If s.Argv starts with a script, findPrograms inserts the script's
-// interpreter before the script. If the kernel found the interpreter itself, it could start env for a script that
-// names env, and env could not start the interpreter.
+// interpreter before the script. For a script that names env, the kernel would start env, and env could not start the
+// interpreter.
 func findPrograms(s *Spec) (*programs, error) {
 	p := &programs{mounts: s.Mounts}
 	for range maxLinks {
@@ -227,8 +227,8 @@ func (p *programs) mountOf(path string) (in *Mount) {
 }
 
 // add adds a program, the programs that it needs to start, and the symbolic links that lead to it. If the path is a
-// folder, add adds all programs in the folder, but not the interpreters of its scripts. Otherwise, a single script
-// would be enough to give the sandboxed program a shell.
+// folder, add adds all programs in the folder, but not the interpreters of its scripts. With the interpreters, one
+// shell script in the folder would give the sandboxed program a shell.
 func (p *programs) add(path string) error {
 	for range maxLinks {
 		path = p.plain(path)
@@ -338,7 +338,7 @@ func (p *programs) addHelpers(stem string) error {
 func (p *programs) addLoader(path string) (native bool, err error) {
 	f, err := elf.Open(p.outside(path))
 	if err != nil {
-		return false, nil // no native program
+		return false, nil // not a native program
 	}
 	defer f.Close()
 	for _, part := range f.Progs {

@@ -215,7 +215,8 @@ func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Chal
 	if resp.StatusCode != http.StatusUnauthorized {
 		return nil
 	}
-	challenges, _ := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate")) // nil after an error
+	// If parsing fails, challenges is nil.
+	challenges, _ := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate"))
 	return challenges
 }
 

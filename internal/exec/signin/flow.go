@@ -177,7 +177,7 @@ func (v *visit) readAnswer(answer url.Values) (string, error) {
 	iss, sent := answer["iss"]
 	switch {
 	case sent && !slices.Equal(iss, []string{v.Issuer}):
-		return "", fmt.Errorf("the answer names another issuer than the authorization server %s", diag.Quote(v.Issuer))
+		return "", fmt.Errorf("the issuer in the answer is not the authorization server %s", diag.Quote(v.Issuer))
 	case !sent && v.SendsIssuer:
 		return "", fmt.Errorf("the answer does not name its issuer, but the authorization server %s always does",
 			diag.Quote(v.Issuer))

@@ -81,8 +81,8 @@ func TestHostileAnswers(t *testing.T) {
 		name, message string
 		answer        map[string]string
 	}{
-		{"another issuer", "names another issuer", map[string]string{"iss": "https://bank.example"}},
-		{"a similar issuer", "names another issuer", map[string]string{"iss": "HTTP://127.0.0.1"}},
+		{"another issuer", "is not the authorization server", map[string]string{"iss": "https://bank.example"}},
+		{"a similar issuer", "is not the authorization server", map[string]string{"iss": "HTTP://127.0.0.1"}},
 		{"no issuer", "does not name its issuer", map[string]string{"iss": ""}},
 		{"a refusal", "refused on the page", map[string]string{"error": "access_denied", "code": "", "error_description": "canary"}},
 		{"another error", "answered with an error", map[string]string{"error": "x\x1b[31m", "code": ""}},

@@ -48,7 +48,7 @@ func New(h home.Home, v credential.Vault, c *egress.Client) *Keeper {
 // resource or principal.
 func (k *Keeper) load(t *Target) (*grant, error) {
 	if t.Agent == "" || t.Agent == credential.Own {
-		return &grant{}, nil // the vault stores nothing for an agent without such a name
+		return &grant{}, nil // the vault stores no sign-in for an agent without a name or with ambit's own name
 	}
 	s, found, err := k.storageOf(t.Principal).get(t)
 	if err != nil || !found {

@@ -192,7 +192,7 @@ func (s *Session) Missing() bool {
 	return true
 }
 
-// foreign reports whether a server accepts only other authentication schemes than Bearer and DPoP, such as Basic.
+// foreign reports whether a server accepts only authentication schemes other than Bearer and DPoP, such as Basic.
 func foreign(challenges []oauthex.Challenge) bool {
 	return len(challenges) > 0 && !slices.ContainsFunc(challenges, isToken)
 }

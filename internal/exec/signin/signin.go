@@ -5,8 +5,8 @@
 // A server answers a request without a valid token with status 401. [Session.Refused] then finds the server's
 // authorization server (RFC 9728, RFC 8414), obtains a client id from it, and sends a person to its page. The page
 // sends the browser back with a code, and ambit exchanges the code for tokens. Only a [Session] with a [Browser] does
-// this, because an agent must not be able to open pages on a person's screen. Every other session refuses the call
-// and names the command that signs in. A caller of a daemon signs in in two steps: [Keeper.Begin] returns the address
+// this, because an agent must not be able to open pages on a person's screen. Every other session refuses the call and
+// names the command that signs in. The sign-in of a daemon's caller has two steps: [Keeper.Begin] returns the address
 // of the page, and [Keeper.Complete] takes the page's answer.
 //
 // The package uses golang.org/x/oauth2 and the oauthex package of the MCP SDK. It does not use the SDK's

@@ -114,7 +114,7 @@ const (
 	// storeTime is the time limit for one access to the store.
 	storeTime = 10 * time.Second
 	// claimTime is how long a claim is valid. Other processes wait that long for a process that changes a sign-in. It
-	// is longer than a token request.
+	// exceeds the time limit of a token request.
 	claimTime = 2 * answerTime
 	// claimPatience is how much longer the other processes wait while the claim's process is alive.
 	claimPatience = 10 * time.Minute
@@ -263,9 +263,9 @@ func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlo
 	}
 }
 
-// isStale reports whether another process may take over a claim. The claim expired the given duration ago. The clocks
-// of two machines can differ by minutes, so while the claim's process is alive, the claim becomes stale only after a
-// further claimPatience.
+// isStale reports whether another process may take over a claim that expired the given duration ago. The clocks of two
+// machines can differ by minutes, so while the claim's process is alive, the claim becomes stale only after a further
+// claimPatience.
 func (s *sharedStorage) isStale(ctx context.Context, claim string, since time.Duration) (bool, error) {
 	if since < 0 || since > claimPatience {
 		return since > 0, nil

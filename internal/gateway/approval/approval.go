@@ -9,10 +9,10 @@
 // An agent cannot answer a question, because no tool accepts an answer. Answers come from the command line or the
 // API. Both identify the person: the owner, or an administrator with a key.
 //
-// The arguments are stored only while the question is pending, for the person to read. Answers are matched to calls
-// by a MAC of the arguments. The same MAC proves that ambit wrote a pending question: a question that something else
-// wrote to the store is not shown and cannot be answered. An approval counts only while the register of authority
-// contains it. Using the approval removes it from the register.
+// The arguments are stored only while the question is pending, for the person to read. Answers are matched to calls by
+// a MAC of the arguments. The same MAC proves that ambit wrote a pending question: a question that something else wrote
+// to the store is not shown and cannot be answered. An approval is valid only while the register of authority contains
+// it. Using the approval removes it from the register.
 package approval
 
 import (
@@ -360,7 +360,8 @@ func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) 
 	return err == nil, err
 }
 
-// Claims returns the approvals that are valid according to their rows alone. The register may contain them or not.
+// Claims returns the approvals whose rows say that they are valid. It does not check whether the register contains
+// them.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE state = 'approved' AND expires > $1`,
 		[]any{time.Now().UnixMicro()}, func(row state.Row) error {

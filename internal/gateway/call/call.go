@@ -335,8 +335,8 @@ type Client struct {
 	Key string
 	// Principal is the caller who uses the client. It is empty if several callers do.
 	Principal string
-	// Capabilities is a JSON object with those capabilities of the client that the operator has allowed. Servers can use
-	// only these. Nil and {} mean none.
+	// Capabilities is a JSON object with the client's capabilities that the operator allows. Servers can use no others.
+	// Nil and {} mean none.
 	Capabilities jsontext.Value
 	// Asker sends requests to the client. It is nil if the client accepts no requests during a call.
 	Asker Asker

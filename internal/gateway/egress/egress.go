@@ -5,9 +5,9 @@
 // The host of an action is a name from a manifest. The owner of the name decides to which address the
 // name resolves. Therefore, the client dials only public addresses:
 //
-//   - The dialer resolves a name once for each connection and checks every address in the answer. A
-//     single blocked address refuses the connection, because an honest name does not mix public and
-//     blocked addresses. The dialer connects only to addresses that it has checked. A different
+//   - The dialer resolves a name once for each connection and checks every address in the answer. If
+//     one address is blocked, the connection is refused, because an honest name does not mix public
+//     and blocked addresses. The dialer connects only to addresses that it has checked. A different
 //     answer to a later lookup therefore has no effect. The address is checked again when the
 //     socket is opened.
 //   - A host must be a name. An IP address is refused in every spelling, including spellings that

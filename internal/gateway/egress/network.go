@@ -146,7 +146,7 @@ func (n *Network) Missed(port uint16) {
 type Link struct {
 	network    *Network
 	host, port string
-	up         net.Conn // nil if swaps apply
+	up         net.Conn // nil if swaps is not empty
 	swaps      []Swap
 	used       atomic.Int64 // when the link last carried data, in nanoseconds since 1970
 	half       atomic.Bool  // whether the program or the host has stopped sending
@@ -319,7 +319,7 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 	if len(l.swaps) > 0 {
 		return l.intercept(ctx, program, from)
 	}
-	if from == program { // check the first bytes if they are TLS
+	if from == program { // if the first bytes are TLS, check the host that they name
 		from = &named{program: program, host: l.host}
 	}
 	var wg sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is the size of the pipe of a spliced stream, as in Go's io.Copy. Without privileges, a user's pipes may take
-// 64 MB, and further pipes are small.
+// pipeSize is the size of the pipe of a spliced stream, as in Go's io.Copy. The pipes of an unprivileged user have at
+// most 64 MB in total. Beyond that, the kernel creates small pipes.
 const pipeSize = 1 << 20
 
 // spliced is a stream through a pipe. The data stays in the kernel, so it needs about half of the CPU time of a

@@ -68,7 +68,8 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 		}
 		d.judge(l)
 		if d.steps <= 0 && len(d.found) == 0 {
-			d.report(l, Unknown, false, nil) // text may repeat parts of the value to use up the steps
+			// An attacker's text may repeat parts of the value until the search has no steps left.
+			d.report(l, Unknown, false, nil)
 		}
 	}
 	if len(d.found) == 0 && t.Effect && !t.onPage && (t.verbs&deleting != 0 || t.Destructive && t.verbs == 0) {
@@ -193,10 +194,11 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		}
 	}
 	switch {
-	case strong && len(hits) >= maxHits: // copies of the value may hide the one that asks
+	case strong && len(hits) >= maxHits: // an attacker may add copies so that the search does not reach the request
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
+	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)):
+		// an identifier from the user's own service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
 	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.adds() && l.role == destination && contactNames[l.name]):
 		// values that agents often enter, such as names in forms, or contacts in the user's own data
@@ -356,8 +358,8 @@ func (d *decision) prose(l *leaf) {
 	}
 }
 
-// extend extends a hit to the whole passage that the text and w have in common. The hit covers the tokens of w that
-// begin at position at. A verb in the passage is part of what the agent quotes, and not a request.
+// extend extends a hit to the whole passage that the text and w have in common. In w, the hit begins at token at. A
+// verb inside the passage is part of the agent's quotation, not a request.
 func extend(h hit, w *words, at int) hit {
 	first, end := h.b.bounds(h.at)
 	for i := at - 1; i >= 0 && h.at > first && string(w.token(i)) == string(h.b.token(h.at-1)); i-- {
@@ -529,7 +531,7 @@ func (b *block) inPhrase(at int) bool {
 // duties contains words that turn a past form into a request, such as "to" in "has to be deleted".
 var duties = map[string]bool{"to": true, "must": true, "should": true, "shall": true, "please": true}
 
-// reports reports whether an English verb has a past form, such as "updated" or "created". Such verbs usually report
+// reports returns true if an English verb is in a past form, such as "updated" or "created". Such verbs usually report
 // what happened.
 func reports(token []byte) bool {
 	switch string(token) {
@@ -554,8 +556,8 @@ func (t *verbTable) at(b *block, i int) (f family) {
 	return f
 }
 
-// follows reports whether the tokens from a position on spell a word. It is for scripts without spaces, where each
-// character is a token.
+// follows reports whether the tokens that start at a position spell a word. It is for scripts without spaces, where
+// each character is a token.
 func (b *block) follows(at int, word string) bool {
 	for len(word) > 0 {
 		if at >= len(b.starts) {

@@ -15,8 +15,7 @@ func (d *decision) occurrences(w *words, regrouped bool) []hit {
 	return d.regrouped(w.text)
 }
 
-// sequences finds the tokens from..to-1 of w, in this order, in the untrusted text. If from equals to, there are no
-// hits.
+// sequences finds the tokens from..to-1 of w, in this order, in the untrusted text. An empty range has no hits.
 func (d *decision) sequences(w *words, from, to int) (hits []hit) {
 	if from >= to {
 		return nil
@@ -90,8 +89,8 @@ func (d *decision) regrouped(value []byte) (hits []hit) {
 	return hits
 }
 
-// continued reports whether a block may contain, directly after some occurrence of token, tokens that together spell
-// the rest of a value.
+// continued reports whether a block may contain the given token, directly followed by tokens that spell the rest of a
+// value.
 func (d *decision) continued(b *block, token uint32, rest []byte) bool {
 	if len(rest) == 0 {
 		return true
@@ -114,8 +113,8 @@ func (d *decision) continued(b *block, token uint32, rest []byte) bool {
 	return false
 }
 
-// matches reports where a value ends that starts at the token at. It returns the position of the last token, or -1 if
-// the tokens do not spell the value.
+// matches returns the position of the last token of a value whose first token is at. It returns -1 if the tokens do not
+// spell the value.
 func (b *block) matches(at int, value []byte) int {
 	for i := at; i < len(b.starts); i++ {
 		t := b.token(i)

@@ -29,7 +29,7 @@
 // untrusted, so that long harmless text cannot push an attacker's text out of the memory.
 //
 // The package does not understand natural language. It knows verbs of a few languages (see words.go). In all other
-// languages, every occurrence of a value counts as a request to use the value.
+// languages, every occurrence of a value is treated as a request to use the value.
 package flow
 
 import (
@@ -284,7 +284,7 @@ func (m *Memory) grow(size int) *block {
 }
 
 // trust adds values to one of the session's sets. If the sets are full, trust empties all of them first, and the
-// removed values have no known origin.
+// removed values then have no known origin.
 func (s *Session) trust(set *keySet, from uint16, keys ...uint64) {
 	for _, k := range keys {
 		if s.attested.size()+s.own.size()+s.approved.size() > maxSession/2 {
@@ -314,8 +314,8 @@ func (s *Session) attest(src Source, shape *shape) {
 	}
 }
 
-// maxSources is the maximum number of calls to which the attested values of a session refer. All later calls count as
-// one.
+// maxSources is the maximum number of calls to which the attested values of a session refer. All later calls are
+// treated as one call.
 const maxSources = 2000
 
 // keySet is a set of non-zero keys, as a hash table with open addressing. The length of the table is a power of two.
@@ -339,7 +339,8 @@ func (s *keySet) slot(key uint64) int {
 
 func (s *keySet) has(key uint64) bool { return s.n > 0 && key != 0 && s.table[s.slot(key)] == key }
 
-// add adds a key. If the key is already there, it keeps its first call, or none if a later addition has none.
+// add adds a key that comes from the call with the index from. A key that is added again keeps its first call. If from
+// is 0, the key loses its call.
 func (s *keySet) add(key uint64, from uint16) {
 	if key == 0 {
 		return
@@ -403,7 +404,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		}
 		return
 	}
-	for _, l := range leaves { // an attacker can have chosen a field that was read earlier
+	for _, l := range leaves { // an attested value is not added to own, because an attacker may have chosen it
 		if key := l.words.key(); !s.attested.has(key) {
 			s.trust(&s.own, 0, key)
 		}

@@ -115,8 +115,8 @@ func (d *decision) adjacent(first, second []byte) bool {
 	})
 }
 
-// halves finds a value that text contains in two parts, anywhere and in any order. Only cuts inside a word count,
-// because whole words often occur by chance.
+// halves finds a value that text contains in two parts, anywhere and in any order. It considers only cuts inside a
+// word, because whole words often occur by chance.
 func (d *decision) halves(l *leaf) []hit {
 	w := &l.words
 	for i := range w.len() {

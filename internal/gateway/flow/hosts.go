@@ -82,7 +82,7 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 	return false
 }
 
-// carries reports whether an address contains a number or a key that comes from the result of another call than origin.
+// carries reports whether an address contains a number or a key that comes from the result of a call other than origin.
 func (d *decision) carries(address, host []byte, origin string) bool {
 	rest := wordsOf(bytes.Replace(address, host, []byte(" "), 1))
 	for i := range rest.len() {

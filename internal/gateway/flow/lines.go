@@ -10,8 +10,8 @@ import (
 // service itself writes the names and the columns, so their values are fields. Text by other people comes after these
 // lines.
 
-// authored contains words in the names of tools that return the text of one author. That author can write such lines
-// too, so their values are not fields.
+// authored contains words in the names of tools that return the text of one author. That author can imitate lines with
+// a name and a value, so the values of these lines are not fields.
 var authored = map[string]bool{
 	"document": true, "doc": true, "note": true, "page": true, "file": true, "log": true, "logs": true, "content": true, "contents": true,
 	"readme": true, "article": true, "comment": true, "text": true,
@@ -20,7 +20,7 @@ var authored = map[string]bool{
 // member matches a line with a name and a value, which may be an item of a list.
 var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L}_][\p{L}\p{N}_ .#-]{0,30}?)\**:\**\s+(\S.*)$`)
 
-// minMembers is the minimum number of such lines. With fewer lines, their values are not fields.
+// minMembers is the minimum number of lines with a name and a value. If a text has fewer, their values are not fields.
 const minMembers = 2
 
 // members splits a text that begins with lines of names and values. The first other line ends a single object, because

@@ -9,12 +9,11 @@ const (
 	OnlyUntrusted Reason = "only_untrusted"
 	// AskedFor means that untrusted text asks for this action with this value.
 	AskedFor Reason = "asked_for"
-	// Named means that untrusted text asks for this action as a whole, for example for a deletion, whatever the
-	// arguments are.
+	// Named means that untrusted text asks for this action, such as a deletion, without naming its arguments.
 	Named Reason = "named"
-	// AcrossSources means that the value comes from another result than the destination.
+	// AcrossSources means that the value and the destination come from different results.
 	AcrossSources Reason = "across_sources"
-	// Unknown means that the value has no known origin, and that text was forgotten that may have contained it.
+	// Unknown means that the value has no known origin, and that forgotten text may have contained it.
 	Unknown Reason = "unknown_origin"
 )
 
@@ -41,7 +40,7 @@ var Meanings = []Meaning{
 	},
 	{
 		Named, "untrusted text asks for this action",
-		"A text from outside asks for what this tool does, for example for a deletion, whatever the arguments are.",
+		"A text from outside asks for the action of this tool, such as a deletion. It may name no arguments.",
 		"read the text in the result of the call that the journal names, and deny the call if you did not ask for it",
 	},
 	{

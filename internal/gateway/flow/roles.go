@@ -77,7 +77,7 @@ const (
 	prose
 	choice // an element of a web page
 	option // a value that the schema lists
-	excess // stands for all arguments of a call that has too many, or that are nested too deeply
+	excess // one value in place of all arguments, if there are too many or they are nested too deeply
 )
 
 var roleNames = []struct {
@@ -176,7 +176,7 @@ func NewTool(s Spec) *Tool {
 	return t
 }
 
-// pretends reports whether a tool is declared as reading, but has the verb and the arguments of a tool that sends or
+// pretends reports whether a tool is declared read-only, but has the verb and the arguments of a tool that sends or
 // pays.
 func (t *Tool) pretends() bool {
 	if t.verbs&(sending|paying) == 0 || t.verbs&fetching != 0 || t.lists() || !t.sends() {
@@ -224,7 +224,8 @@ func (t *Tool) adds() bool {
 // contactNames contains names of arguments that describe a person. A tool that only adds a record sends nothing to them.
 var contactNames = map[string]bool{"email": true, "mail": true, "phone": true, "mobile": true}
 
-// Decides reports whether the package judges calls to the tool: those of tools that have an effect or fetch an address.
+// Decides reports whether the package judges calls to the tool. It does so if the tool has an effect or fetches an
+// address.
 func (t *Tool) Decides() bool { return t.Effect || t.fetching }
 
 // lists reports whether the tool returns a list of objects.

@@ -120,8 +120,8 @@ func (s *shape) hasText() bool {
 	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
-// dropEchoes removes from the texts of a result what repeats an argument of the call. The repeated text comes from the
-// caller. If the caller has copied it from untrusted text, the memory already contains that text.
+// dropEchoes removes text that repeats an argument of the call from the texts of a result. The repeated text comes from
+// the caller. If the caller has copied it from untrusted text, the memory already contains that text.
 func (s *splitter) dropEchoes(arguments []leaf) {
 	known := map[string]bool{}
 	for i := range arguments {
@@ -148,7 +148,7 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
 }
 
-// echoed returns a line without the marks in which a result quotes it.
+// echoed returns a line without the quotation marks, blanks and commas around it.
 func echoed(line []byte) []byte { return bytes.Trim(line, " \t\r\n\"'`,") }
 
 // The limits of dropEchoes. A whole line of several words is certainly the caller's. Part of a line may be part of an
@@ -248,8 +248,8 @@ func (s *splitter) resource(resource []byte) {
 	})
 }
 
-// bytes decodes base64 and adds the content if it is text, which most pictures and sounds are not. It returns false if
-// the input is not base64.
+// bytes decodes base64. It adds the content if it is text, and ignores pictures and sounds. It returns false if the
+// input is not base64.
 func (s *splitter) bytes(encoded []byte) bool {
 	plain, err := base64.StdEncoding.AppendDecode(nil, encoded)
 	if err == nil && utf8.Valid(plain) {
@@ -258,8 +258,8 @@ func (s *splitter) bytes(encoded []byte) bool {
 	return err == nil
 }
 
-// sentences adds to the running text every string and name in a value that is more than a name, a number or an id.
-// Metadata contains both kinds.
+// sentences adds every string and member name in a value to the running text, unless it is only a name, a number or an
+// id. Metadata contains both kinds.
 func (s *splitter) sentences(value []byte, depth int) {
 	switch {
 	case len(value) == 0 || value[0] != '{' && value[0] != '[' && value[0] != '"':
@@ -408,8 +408,8 @@ func (s *splitter) named(name []byte) bool {
 	return inText
 }
 
-// name adds the name of a member to the running text if it is more than a word. An address as a name counts as a value,
-// as in a list of the users that share a file, unless other names are sentences.
+// name adds the name of a member to the running text if it is more than a word. A name that is an address is treated as
+// a value, as in a list of the users that share a file, unless other names are sentences.
 func (s *splitter) name(name []byte) (isValue bool) {
 	if isValue = !isWord(name); !isValue {
 		return false

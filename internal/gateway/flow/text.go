@@ -19,8 +19,8 @@ const (
 	maxBlock = 32 << 10
 	minBlock = 1 << 10
 	maxToken = 128
-	// overlap is the number of tokens at the end of a full block that the next block repeats. A value near the end of
-	// the block is then together with the text around it in at least one of the two blocks.
+	// overlap is the number of tokens at the end of a full block that the next block repeats. A value near the end of a
+	// block therefore appears together with its surrounding text in at least one of the two blocks.
 	overlap = 48
 )
 
@@ -106,7 +106,7 @@ func (b *block) free() []byte {
 	return b.text[len(b.text):cap(b.text)]
 }
 
-// from begins a new text, which comes from src.
+// from begins a new text whose source is src.
 func (b *block) from(src *Source) {
 	if n := len(b.sources); n == 0 || b.sources[n-1].Source != src {
 		b.origins++
@@ -263,7 +263,7 @@ var wordBytes = func() (kinds [256]byte) {
 		kinds[c] = endsWord
 	}
 	for c := 0xe0; c < 256; c++ {
-		kinds[c] = endsWord // dashes, quotation marks and scripts without spaces between words
+		kinds[c] = endsWord // the first bytes of dashes, quotation marks and scripts without spaces between words
 	}
 	for _, c := range []byte("./_:@-") {
 		kinds[c] = marksWord
@@ -298,7 +298,7 @@ func (l *lexer) next(out []byte) (n int) {
 		}
 		if c < utf8.RuneSelf {
 			i++
-			// A text inside another text may contain escapes such as \n, whose letter is not part of a word.
+			// A quoted text may contain escapes such as \n. The letter of an escape is not part of a word.
 			if c == '\\' && i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == 't') {
 				i++
 			}

@@ -233,8 +233,8 @@ func (t *verbTable) deletes(token []byte) bool {
 	return t.deletions[bit>>6]&(1<<(bit&63)) != 0 && t.of(token)&deleting != 0
 }
 
-// fieldWords contains common names of fields and parts of addresses. They do not count as words of an unknown language,
-// so a list of fields is not taken for a text.
+// fieldWords contains common names of fields and parts of addresses. They are not treated as words of an unknown
+// language, so a list of fields is not mistaken for a text.
 var fieldWords = func() map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(`id ids name names type status state key keys value values url urls https http www com org net title

@@ -8,9 +8,9 @@ import (
 // maxWritten is the maximum size of Memory.written in bytes.
 const maxWritten = 1 << 20
 
-// wrote records the addresses and numbers that a call with an effect takes from untrusted text into free text, such as a
-// note, a file or a memory. A tool can later return them as fields, in any session and after the text has expired. They
-// are still no values of the user.
+// wrote records the addresses and numbers that a call with an effect takes from untrusted text into free text, such as
+// a note, a file or a memory. A tool can later return them as fields, in any session and after the text has expired.
+// Such fields still do not come from the user.
 func (s *Session) wrote(t *Tool, leaves []leaf) {
 	d := &decision{Session: s, tool: t, steps: maxSteps}
 	for i := range leaves {
@@ -24,7 +24,7 @@ func (s *Session) wrote(t *Tool, leaves []leaf) {
 			if s.own.has(key) || s.attested.has(key) {
 				continue
 			}
-			// Text can contain an address in a form that ambit does not undo, so addresses of unknown origin count too.
+			// Text can hide an address in a form that ambit cannot decode, so record addresses of unknown origin too.
 			if bytes.IndexByte(part, '@') < 0 && !bytes.Contains(part, []byte("://")) && len(d.occurrences(&w, true)) == 0 {
 				continue
 			}
@@ -47,7 +47,7 @@ func valuesIn(text []byte, w *words) [][]byte {
 	return parts
 }
 
-// distrust turns the fields of a result that are no values of the user into running text: written values, arguments that
+// distrust turns fields of a result that do not come from the user into running text: written values, arguments that
 // come from text, and addresses that a program printed.
 func (s *splitter) distrust(written *keySet, o *origin) {
 	if written.n == 0 && len(o.doubted) == 0 && !o.printed {

@@ -35,8 +35,8 @@ type Decision struct {
 
 // Grants reports which capabilities a principal holds.
 type Grants interface {
-	// Missing returns those of the given actions that the principal does not hold for this agent. If Missing returns an
-	// error, the call is refused and the refusal quotes the error.
+	// Missing returns the given actions that the principal does not hold for this agent. If Missing returns an error,
+	// the call is refused and the refusal quotes the error.
 	Missing(ctx context.Context, principal string, actions []string) (missing []string, err error)
 }
 
@@ -49,8 +49,8 @@ type Policy interface {
 	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, whatever
 	// its arguments are. Nil means that no tool is hidden.
 	Hidden(a *agent.Agent, name string, c *call.Call) []bool
-	// Could reports whether the policy can allow a request with the arguments of c and any value of the argument open,
-	// which may be "".
+	// Could reports whether the policy can allow a request with the arguments of c and some value of the argument named
+	// open. The name open may be empty.
 	Could(a *agent.Agent, name string, t *agent.Tool, c *call.Call, open string) bool
 	// Version returns a value that changes when the policy's answers for the caller of c may have changed.
 	Version(a *agent.Agent, name string, c *call.Call) any

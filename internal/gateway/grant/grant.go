@@ -185,9 +185,8 @@ type Held struct {
 // ErrChanged means that something other than ambit wrote a grant.
 var ErrChanged = errors.New("the grant in the store was modified by something other than ambit")
 
-// Missing returns those of the given actions that the principal does not hold. The error is ErrChanged if an action is
-// missing because its grant was modified. If ctx contains a transaction of the gateway, Missing reads in that
-// transaction.
+// Missing returns the given actions that the principal does not hold. The error is ErrChanged if an action is missing
+// because its grant was modified. If ctx contains a transaction of the gateway, Missing reads in that transaction.
 func (h *Held) Missing(ctx context.Context, principal string, actions []string) (missing []string, err error) {
 	var list []*Grant
 	counts := func(g *Grant) bool {

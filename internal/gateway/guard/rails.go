@@ -41,10 +41,10 @@ type Operator struct {
 // ApprovalRules is the member "approval" of guardrails.json. It is useful for agents that other people wrote, and for
 // dialects whose manifests cannot require approval.
 type ApprovalRules struct {
-	// Tools contains names of tools, such as write_file or filesystem/write_file. A person must approve every call of
-	// them, by any agent.
+	// Tools contains names of tools, such as write_file or filesystem/write_file. A person must approve every call to
+	// these tools, by any agent.
 	Tools []string
-	// Agents contains names of agents. A person must approve their calls that have an effect.
+	// Agents contains names of agents. A person must approve every call of these agents that has an effect.
 	Agents []string
 }
 
@@ -72,7 +72,7 @@ type FlowRules struct {
 	// agents, by name. The mode of a tool takes precedence.
 	Mode          string
 	Tools, Agents map[string]string
-	// If Strict is set, every destination and identifier without a known origin counts as untrusted.
+	// If Strict is set, every destination and identifier without a known origin is treated as untrusted.
 	Strict bool
 }
 

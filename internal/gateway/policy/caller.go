@@ -55,7 +55,7 @@ func entitiesIn(v types.Value) (entities []types.EntityUID) {
 	return entities
 }
 
-// named returns those of the caller's groups that any rule names, sorted and without duplicates. The result is
+// named returns the caller's groups that at least one rule names, sorted and without duplicates. The result is
 // therefore never longer than the list of groups in the policy, even if the caller has very many groups.
 func (r *Rules) named(a *identity.Attributes) []string {
 	if a == nil || r == nil || len(r.groups) == 0 {

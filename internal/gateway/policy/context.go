@@ -379,8 +379,8 @@ func (r *reader) judge(t *text) error {
 	return &flawError{found, "the argument " + quote(t.key)}
 }
 
-// checkPath checks and records a string if it can be a path. Whether it can be one is decided by the argument's name,
-// by the rules, or by the form of the string.
+// checkPath checks and records a string if it can be a path. The argument's name, the rules or the form of the string
+// decide whether it can be a path.
 func (r *reader) checkPath(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
 	if t.inherited && !strings.ContainsAny(s, `/\`) { // only a name, as in {"file": {"name": "report"}}
@@ -444,8 +444,8 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 	return f
 }
 
-// checkHost checks and records a string if it can be a URL or host. Whether it can be one is decided by the argument's
-// name or by the form of the string.
+// checkHost checks and records a string if it can be a URL or host. The argument's name or the form of the string
+// decides whether it can be a URL or host.
 func (r *reader) checkHost(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
 	strict := hostWords.any(words) && !t.inherited

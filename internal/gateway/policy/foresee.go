@@ -160,7 +160,7 @@ func (p *prediction) rule(r *rule) Foresight {
 	case r.uses.wholeArguments && p.unknown&partArguments != 0:
 		return Depends // Cedar would compare the variables themselves, not the values they stand for
 	case r.uses.has(optional), optional&partCredential != 0 && len(r.groups) > 0:
-		return Depends // a variable would count as present, but the attribute may be absent
+		return Depends // Cedar would treat a variable as present, but the attribute may be absent
 	}
 	for _, c := range r.ast.Conditions {
 		one := *r.ast

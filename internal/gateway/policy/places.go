@@ -69,8 +69,8 @@ func (p *places) record() types.Value {
 }
 
 // addPath adds a canonical path. It adds a relative path only for forbid rules, both unchanged and resolved against
-// each folder in bases; from then on, no permit rule about paths matches. The result is a flaw if there are too many
-// bases, or if a resolved path matches otherRoot.
+// each folder in bases. After a relative path, no permit rule about paths matches. The result is a flaw if there are
+// too many bases, or if a resolved path matches otherRoot.
 func (p *places) addPath(s string, bases []string) flaw {
 	for _, form := range forms(s) {
 		if form[0] == '/' || isDrive(form) {
@@ -237,7 +237,7 @@ func (p *places) addFileURL(s string) flaw {
 // otherURL matches a URL that names a file for some servers, such as fs://etc/passwd or git+file:///etc/passwd.
 var otherURL = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]+:)+[/\\]`)
 
-// maxSchemes is the maximum length of the schemes of a URL. It limits the work for a long text that is no URL.
+// maxSchemes is the maximum length of the schemes of a URL. It limits the work for a long text that is not a URL.
 const maxSchemes = 64
 
 // schemesOf returns the schemes at the start of a URL with the slash after them, or "" if there is no URL.

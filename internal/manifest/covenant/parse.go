@@ -52,7 +52,7 @@ var (
 )
 
 // httpsFirst is the hint for a value that requests some network access, but not full access.
-const httpsFirst = `write "outbound-https-only"; only a program that needs other protocols than HTTPS needs "full"`
+const httpsFirst = `write "outbound-https-only"; only a program that needs protocols other than HTTPS needs "full"`
 
 type parser struct {
 	read.Reader

@@ -55,8 +55,9 @@ type Backend interface {
 	Agent(ctx context.Context, name string) *Agent
 	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
-	// Pages returns an address at which the agent's own pages are shown to the principal who, or "" if the agent has no
-	// pages or is not ready. The address works until the given time, or until [Console.SignedOut] reports the session.
+	// Pages returns an address at which the agent's own pages are shown to the given principal. It returns "" if the
+	// agent has no pages or is not ready. The address works until the given time, or until [Console.SignedOut] reports
+	// the session.
 	Pages(ctx context.Context, name string, who *identity.Principal, session string, until time.Time) string
 	// Why explains whether a call would be allowed, as "ambit why" does.
 	Why(ctx context.Context, name string, c *call.Call) (*Verdict, error)
@@ -64,11 +65,12 @@ type Backend interface {
 	Address(r *http.Request, name string) string
 	// KeyNames returns the names that people gave to API keys, by principal. It omits keys that have no name.
 	KeyNames(ctx context.Context) (map[string]string, error)
-	// SignIns returns the remote servers of an agent at which each person signs in, with the state for the principal who.
+	// SignIns returns the remote servers of an agent at which each person signs in, with the state of the given
+	// principal's sign-in.
 	SignIns(name string, who *identity.Principal) []SignIn
-	// Connect begins a sign-in of the principal who to a server, and returns the page to open. The session names the
-	// browser session. Only this session can complete the sign-in with Connected, which returns the agent's name. Errors
-	// are a [*call.Refusal] if the person can do something about them.
+	// Connect begins a sign-in of the given principal to a server, and returns the page to open. The session names the
+	// browser session. Only this session can complete the sign-in with Connected, which returns the agent's name. An
+	// error is a [*call.Refusal] if the person can fix its cause.
 	Connect(r *http.Request, name, server string, who *identity.Principal, session string) (page string, err error)
 	// ConnectWith is like Connect, for the principal that holds an API key or token, who need not be an administrator.
 	ConnectWith(r *http.Request, name, server, key, session string) (page string, who *identity.Principal, err error)

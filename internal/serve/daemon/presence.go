@@ -67,7 +67,7 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 // of that daemon.
 func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, err error) {
 	if c, err := FindDaemon(h); err == nil {
-		if c.URL != p.URL && c.Alive(ctx) { // at the address of this daemon, this daemon itself would answer
+		if c.URL != p.URL && c.Alive(ctx) { // if the addresses are equal, this daemon itself would answer Alive
 			return &c.Presence, nil
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {

@@ -31,8 +31,8 @@ import (
 //     ticket of the console also ends with the console session.
 //   - A page calls its agent's tools with a message to the frame around it (JSON-RPC, as
 //     in MCP). The script of the frame passes the call to the daemon, and the gateway
-//     decides. The frame's address allows calls, so the pages have a ticket of their own,
-//     which opens only files: a page knows its own address and could publish it.
+//     decides. The frame's address allows calls. The pages get another ticket,
+//     which opens only files, because a page knows its own address and could publish it.
 
 // uiTime is the lifetime of a ticket. A ticket never outlives the token or console session that requested it.
 const uiTime = time.Hour

@@ -43,7 +43,7 @@ type HTTP struct {
 
 	mu            sync.Mutex
 	peers         map[string]*httpSession // sessions by id; an id in this map need not be decrypted again
-	endedSessions map[string]time.Time    // for the key of each session that a client has ended, the time when the session expires
+	endedSessions map[string]time.Time    // maps the key of each ended session to the time when the session expires
 	swept         time.Time               // when expired entries of endedSessions were last removed
 	held          map[string]int          // the number of sessions of each principal
 	most          int                     // the maximum number of sessions of one principal

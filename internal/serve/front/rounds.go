@@ -177,7 +177,7 @@ func (a *Agent) withState(r *request, raw jsontext.Value, s state) (jsontext.Val
 	return set(raw, "requestState", marshal(sealed)), nil
 }
 
-// approvalQuestion is the name of the question whether the client's user approves a call.
+// approvalQuestion is the name of the question that asks the client's user to approve a call.
 const approvalQuestion = "ambit/approval"
 
 // askApproval asks the client's user to approve the call. The result is nil if the client cannot be asked.

@@ -71,9 +71,8 @@ var (
 		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
 	// ErrRolledBack means that this machine has seen the store with a newer root key than the one that the store uses
 	// now.
-	ErrRolledBack = errors.New("the store was set back to a time before a rotation of the root key that this machine has " +
-		"seen, so someone who has the older root key may have changed the store; if you restored a backup, " +
-		"move seen.json out of AMBIT_HOME and try again")
+	ErrRolledBack = errors.New("this machine has seen the store with a newer root key, so the store was restored to an " +
+		"earlier state, and someone with the older root key may have changed it; if you restored a backup, move seen.json out of AMBIT_HOME and try again")
 )
 
 // maxEntries is the maximum number of entries. It limits the memory that a changed database can cost a process.
@@ -366,7 +365,7 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 }
 
 // UsedKept is how long a used id stays in the register after it expires. If a clock was ahead and is set back, an id
-// that has expired can become valid again, and must then still count as used.
+// that has expired can become valid again, and must then still be recorded as used.
 const UsedKept = 31 * 24 * time.Hour
 
 // Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops

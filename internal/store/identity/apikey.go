@@ -220,8 +220,8 @@ var errTokenExpired = errors.New("the token has expired")
 
 // CredentialExpired checks whether a caller's credential is still valid. If keyID is set, the credential is the API key
 // with that id. If keyID is empty, the credential is a token that expires at the given time. The zero time means never.
-// If the credential is no longer valid, why is the reason. If the check itself fails, err is set. If the credential is
-// valid, both results are nil.
+// If the credential is no longer valid, the first result is the reason. If the check itself fails, the second result is
+// the error. If the credential is valid, both results are nil.
 func CredentialExpired(ctx context.Context, keys interface {
 	Standing(ctx context.Context, id string) error
 }, keyID string, expires time.Time,
@@ -338,7 +338,7 @@ func scanKey(r state.Row, more ...any) (*APIKey, error) {
 	return &k, nil
 }
 
-// compare sets Changed.
+// compare compares the key with the register and sets Changed.
 func (k *APIKey) compare(v *authority.View) {
 	k.Changed = k.Revoked.IsZero() && !v.Has(k.row())
 }
@@ -501,7 +501,7 @@ func listText(list []string) (string, error) {
 	return string(text), err
 }
 
-// Claims returns the keys that are valid according to their rows alone. The register may contain them or not.
+// Claims returns the keys whose rows say that they are valid. It does not check whether the register contains them.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(allKeys+` WHERE revoked = 0`, nil, func(r state.Row) error {
 		k, err := scanKey(r)

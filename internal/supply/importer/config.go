@@ -313,7 +313,7 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 		b.note(Secret, what, "the value of %s in the file that \"envFile\" names is not copied: set the variable %s", name, variable(name))
 	}
 	if unusual {
-		b.note(Dropped, what, "some lines of the file that \"envFile\" names do not begin with a usual name of a variable: "+
+		b.note(Dropped, what, "some lines of the file that \"envFile\" names do not begin with a usual variable name: "+
 			"if these lines set variables, add the variables to \"env\" as NAME=$env:NAME")
 	}
 }

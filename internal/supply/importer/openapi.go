@@ -174,7 +174,7 @@ func (a *api) address(what string, o operation) (base string, ok bool) {
 }
 
 // publicServer returns the first public address in a list of servers, its host, and its index in the list. With
-// [Options.LoopbackHTTP], an address on this machine counts as public.
+// [Options.LoopbackHTTP], an address on this machine is treated as public.
 func (a *api) publicServer(servers []any) (base, host string, index int) {
 	for i, item := range servers {
 		raw := serverURL(object(item))

@@ -28,8 +28,8 @@ func (b *builder) withhold(value string) {
 	}
 }
 
-// containsWithheld reports whether s contains a withheld value. A withheld value that is an ordinary word counts only
-// if it is the whole of s, because the word can also be part of the name of a package.
+// containsWithheld reports whether s contains a withheld value. A withheld value that is an ordinary word must be the
+// whole of s, because the word can also be part of the name of a package.
 func (b *builder) containsWithheld(s string) bool {
 	return slices.ContainsFunc(b.withheld, func(secret string) bool {
 		return s == secret || !plainWords[secret] && strings.Contains(s, secret)

@@ -25,7 +25,7 @@ const (
 
 // Compare lists the differences between two entries of an agent, server by server and tool by tool. For this machine,
 // it compares the builds that [LockedPackage.Here] returns. For another platform, it compares the builds only if both
-// entries contain one. A server that was quarantined before does not count as added.
+// entries contain one. A server that was quarantined before is not reported as added.
 func Compare(before, after *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(before.Servers, after.Servers) {

@@ -65,8 +65,9 @@ func isScript(ref Ref, file string) bool {
 }
 
 // Project returns the project that contains a local script, and the paths of its files below the project's folder. It
-// leaves out only the manifest and its lock file, which ambit lock writes, and the project's .git. Names that begin with
-// a dot count, because folders such as .venv and .yarn contain code. Project returns "" if there is no project.
+// leaves out only the manifest and its lock file, which ambit lock writes, and the project's .git. It includes names
+// that begin with a dot, because folders such as .venv and .yarn contain code. Project returns "" if there is no
+// project.
 func Project(ref Ref, manifest string) (root string, files []string, err error) {
 	if ref.Kind != File {
 		return "", nil, nil

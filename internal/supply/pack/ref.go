@@ -96,9 +96,9 @@ func Identify(s agent.Server) (Ref, error) {
 const UnknownVersion = "0.0.0"
 
 // ProgramOf identifies the program of a server, without its version. For a package, the result contains the kind and
-// the name. For other commands, it contains a digest of words. For a local file, these are the file and the interpreter
-// with its options. For any other command, they are all words, because an argument can contain code or name a file with
-// code.
+// the name. For a local file, it contains a digest of the file, the interpreter and its options as written in the
+// command. For any other command, it contains a digest of all words, because an argument can contain code or name a
+// file with code.
 func ProgramOf(s agent.Server) string {
 	kind, name, words := "command", "", append([]string{s.Command}, s.Args...)
 	if ref, err := Identify(s); err == nil {

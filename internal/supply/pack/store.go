@@ -122,7 +122,7 @@ func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Pac
 	return p, nil
 }
 
-// ErrUnknownScripts returns the error for a package of --allow-scripts that no package of an agent depends on.
+// ErrUnknownScripts returns the error for a package in --allow-scripts on which no server of the agent depends.
 func ErrUnknownScripts(name string) error {
 	return fail(NotFound, name, "--allow-scripts lists this package, but no server depends on it",
 		"correct the name, or remove the package from --allow-scripts", nil)

@@ -182,7 +182,7 @@ const (
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 // modeMark returns the mark of a file or folder with the mode m. If m is not one of the modes that seal() sets, the
-// mark is m itself. Windows does not have these modes, so there every mode counts as sealed.
+// mark is m itself. Windows does not have these modes, so on Windows every mode is treated as sealed.
 func modeMark(m fs.FileMode) string {
 	bits := m & modeBits
 	switch {

@@ -131,7 +131,7 @@ var (
 	code           = strings.Fields("code command commands script scripts program process js javascript python node")
 )
 
-// classOf guesses the side-effect class of a tool from its name. A name without a known word counts as Write.
+// classOf guesses the side-effect class of a tool from its name. A name without a known word gets the class Write.
 func classOf(name string) agent.SideEffect {
 	words := wordsOf(name)
 	has := func(list []string) bool { return slices.Contains(list, words[0]) }

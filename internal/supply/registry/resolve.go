@@ -121,7 +121,7 @@ func Agent(a *agent.Agent, found []Found) *agent.Agent {
 // One resolves one requirement.
 func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent.Requirement) Found {
 	f := Found{Requirement: q}
-	versions, err := ParseRange(cmp.Or(q.Version, "*")) // optional requirements can have no version
+	versions, err := ParseRange(cmp.Or(q.Version, "*")) // an optional requirement may lack a version
 	if err != nil {
 		f.Problem = err
 		return f

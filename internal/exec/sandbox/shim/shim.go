@@ -88,7 +88,8 @@ type Plan struct {
 	Observe bool
 }
 
-// Reports reports whether the filter passes system calls to ambit. The program must then not start without a supervisor.
+// Reports returns true if the filter passes system calls to ambit. In that case, the program must not start without a
+// supervisor.
 func (p *Plan) Reports() bool { return p.Network || p.NoExec || p.Renames || p.Observe }
 
 // Mounted is the file or folder at a path inside the sandbox.

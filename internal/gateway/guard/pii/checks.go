@@ -64,7 +64,7 @@ func oneOf(at int, chars string) check {
 }
 
 // sum checks the character after the weighted digits. Its expected value is chars[n], where n is the weighted sum
-// modulo len(chars). A space in chars matches nothing. Letters count as their distance from the character 0.
+// modulo len(chars). A space in chars matches nothing. The value of a letter is its distance from the character 0.
 func sum(chars string, weights ...int) check {
 	return func(s []byte) bool {
 		n := 0

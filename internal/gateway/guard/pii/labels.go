@@ -174,7 +174,7 @@ const (
 	aNumber        // a word such as "number"
 )
 
-// directLabels maps a word directly in front of a number to the kind of label that the word is.
+// directLabels contains words that can be directly in front of a number, each with its kind of label.
 var directLabels = func() map[string]direct {
 	out := map[string]direct{}
 	for _, l := range []struct {

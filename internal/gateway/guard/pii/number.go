@@ -11,9 +11,9 @@ const (
 type id struct {
 	country, name string
 	// forms lists the ways to write the number, separated by bars. In a form, 9 is a digit, A is a letter, and X is
-	// either. A tilde is a space or a dash, the same one in the whole number. All other characters are themselves.
-	// A number needs a label nearby, unless its form is marked: with ! for a form that is distinctive enough, and with
-	// ^ if that holds only for capital letters.
+	// either. A tilde is a space or a dash, the same one in the whole number. All other characters are themselves. A
+	// number needs a label nearby, unless its form is distinctive. The mark ! means that the form is distinctive, and ^
+	// means that it is distinctive in capital letters only.
 	forms  string
 	ok     check
 	labels string
@@ -281,7 +281,7 @@ func (f *form) fits(compact []byte) bool {
 	return true
 }
 
-// A number is among other numbers if at least crowd similar numbers are at most around bytes away.
+// A number is in a crowd if at least crowd similar numbers are near it. Near means at most around bytes away.
 const (
 	around = 320
 	crowd  = 2
@@ -384,7 +384,7 @@ func (s *search) inList(a, end int) bool {
 
 // isOther reports whether the label of a number names another kind of number, such as an order number. The label is the
 // word directly in front of the number, or the name of the JSON member if the number is its whole value. The label "id"
-// counts only before a number without separators.
+// is ignored before a number with separators.
 func (s *search) isOther(f *form, a, end int) bool {
 	kind := unknown
 	if a == 0 && end == len(s.text) {
@@ -395,7 +395,7 @@ func (s *search) isOther(f *form, a, end int) bool {
 	return kind == another || kind == anID && f.sep == 0
 }
 
-// keyLabel returns the kind of label that the last word in the name of the JSON member is.
+// keyLabel returns the kind of label of the last word in the name of the JSON member.
 func (s *search) keyLabel() direct {
 	if !s.keyRead {
 		s.keyRead, s.keyKind = true, s.labelBefore(s.key, len(s.key))

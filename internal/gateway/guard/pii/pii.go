@@ -110,8 +110,8 @@ type search struct {
 	last      []int    // for each set, the end of its last label before read
 	keyed     []bool   // for each set, whether the key contains a label
 	start     int      // the start of the number for which anyNear was called last
-	next      int      // the offset for which following is set
-	following []labels // the labels after next
+	next      int      // the offset for which following was computed
+	following []labels // the labels directly after the offset next
 }
 
 func (f *Finder) newSearch() *search {

@@ -72,7 +72,7 @@ type context struct {
 	curl   int // the last occurrence of the command curl
 	kind   int // the last line "kind: Secret" of a Kubernetes manifest
 	data   int // the last line "data:"
-	// flag is the option of the last command that takes a password, and command is the end of that command's name.
+	// flag is the password option of the last command that has one, and command is the end of that command's name.
 	flag    option
 	command int
 	line    int // the start of the last line that was searched for the names of columns
@@ -292,7 +292,8 @@ func afterOperator(text []byte, at int) int {
 	return at
 }
 
-// declared reports whether a type and an operator follow, as in "token string = ". It moves at to the operator.
+// declared reports whether a type and an operator follow, as in "token string = ". It sets at to the offset of the
+// operator.
 func declared(text []byte, at *int) bool {
 	i := *at
 	for i < len(text) && i-*at < 16 && alnum[text[i]] {
@@ -313,8 +314,8 @@ func declared(text []byte, at *int) bool {
 var stringTypes = map[string]bool{"string": true, "String": true, "str": true, "char": true, "NSString": true, "byte": true, "text": true}
 
 // valueMember reports whether the value is in a member or attribute called "value", or in the element that follows, as
-// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves at
-// to the value.
+// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It sets at
+// to the offset of the value.
 func valueMember(text []byte, nameEnd int, at *int) bool {
 	i := nameEnd
 	if i+2 < len(text) && text[i] == '<' && text[i+1] == '/' {

@@ -168,7 +168,7 @@ func (c *copies) insert(value, at int) {
 			*w = window{key, uint32(value) + 1, uint32(at)}
 			return
 		case w.key == key:
-			return // another value with the same window is enough to find this one
+			return // a value with the same window is already in the table, so the search finds this value too
 		}
 	}
 }

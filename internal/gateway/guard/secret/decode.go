@@ -92,8 +92,8 @@ func (f *textForm) segmentAt(at int) segment {
 	return f.segments[max(0, i-1)]
 }
 
-// maxInflated is the maximum number of uncompressed bytes of a run that are scanned. To uncompress a run costs as much
-// as to decode inflateStart bytes and twice the uncompressed bytes.
+// maxInflated is the maximum number of uncompressed bytes of a run that are scanned. Uncompressing a run costs as much
+// as decoding inflateStart bytes plus twice the uncompressed bytes.
 const (
 	maxInflated  = 64 << 10
 	inflateStart = 2 << 10

@@ -20,8 +20,8 @@ import (
 type Echo struct {
 	known *Known
 	parts map[uint64]struct{}
-	// filter has a bit for the hash of each part. It makes the search fast, because at almost every offset of a text no
-	// part ends.
+	// filter has a bit for the hash of each part. It makes the search fast, because a part ends at very few offsets of
+	// a text.
 	filter [1 << 10]uint64
 }
 
@@ -34,12 +34,12 @@ const (
 	maxEscaped = partSize * 18
 )
 
-// NewEcho returns a finder for known and for parts of the values. If a value is a JSON object, the finder looks for
-// parts of the strings inside it, at any depth, but not for its names and other values. It does not look for parts of
-// public strings, because answers contain the same text in harmless places. Public strings are the type of the
-// credential, addresses (a URL without a credential, a host name, an e-mail address) and identifiers (the field is
-// named id or ends in _id or Id). A string is not public if the name of its field suggests a secret. The finder does
-// not look for parts of a value that cannot be sent in a header.
+// NewEcho returns a finder for the credentials in known and for parts of the values. If a value is a JSON object, the
+// finder looks for parts of the strings inside it, at any depth. It does not look for the object's member names and its
+// other values. It does not look for parts of public strings, because answers contain the same text in harmless places.
+// Public strings are the type of the credential, addresses (a URL without a credential, a host name, an e-mail address)
+// and identifiers (the field is named id or ends in _id or Id). A string is not public if the name of its field
+// suggests a secret. The finder does not look for parts of a value that cannot be sent in a header.
 func NewEcho(known *Known, values []Value) *Echo {
 	e := &Echo{known: known, parts: map[uint64]struct{}{}}
 	for _, v := range values {

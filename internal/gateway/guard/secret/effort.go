@@ -20,7 +20,7 @@ type rate int
 
 const (
 	rateText rate = 12
-	rateRuns rate = 4 // for runs, because a list of hashes consists of them
+	rateRuns rate = 4 // base64 runs have their own rate, because a list of hashes consists of runs
 	// The escapes of a text and its views have a lower rate, so that all forms together cost little more.
 	rateForm rate = 2
 )

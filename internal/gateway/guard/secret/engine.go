@@ -54,8 +54,8 @@ type Engine struct {
 	scratch           sync.Pool
 }
 
-// word lists the formats and names that contain the word. If bounded is set, the word counts only at the beginning of a
-// word in the text.
+// word lists the formats and names that contain the word. If bounded is set, the word matches only at the beginning of
+// a word in the text.
 type word struct {
 	formats []*format
 	names   []*name

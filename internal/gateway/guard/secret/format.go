@@ -57,7 +57,7 @@ const (
 	// minLong is the minimum length of the long part of a format without a literal. The scan tries the format at runs
 	// of at least this length.
 	minLong = 21
-	// maxLong is the maximum length of this part.
+	// maxLong is the maximum length of the long part of a format without a literal.
 	maxLong = 64
 )
 

@@ -275,7 +275,7 @@ const (
 
 // isDefault reports whether a password is equal to the user name, which is a documented default of many programs.
 func isDefault(user, password []byte) bool {
-	return bytes.EqualFold(user, password) || string(password) == "tiger" // of Oracle's samples
+	return bytes.EqualFold(user, password) || string(password) == "tiger" // the default password of Oracle's sample user
 }
 
 // isUUID reports whether a value is a UUID.

@@ -57,7 +57,8 @@ func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match 
 	return s.found(text, start, at, f.id, f.rank, dst)
 }
 
-// skipNoise returns the offset at which the noise that begins at offset at ends. If there is no noise, it returns at.
+// skipNoise skips the noise at an offset and returns the offset of its end. If there is no noise, it returns the same
+// offset.
 func skipNoise(text []byte, at int) int {
 	if at >= len(text) {
 		return at

@@ -63,7 +63,7 @@ type textForm struct {
 	source      int        // the index of the form from which this form was derived
 	view        *view.View // maps offsets to the source, or nil
 	segments    []segment  // map offsets in decoded text to the source
-	first, last int        // kept[first:last] are the matches that were found first, in order
+	first, last int        // kept[first:last] are the matches in this form, in order
 }
 
 // run is a part of the text in which every byte belongs to one class. If more is set, the search for its end stopped at
@@ -540,7 +540,7 @@ func (f *format) tryAssigned(s *scan, text []byte, start, end int, dst []Match) 
 	if !ok {
 		return dst
 	}
-	s.context.judged = 0 // for the same value, another word in the name can have other rules
+	s.context.judged = 0 // another word in the name can have other rules for the same value
 	return s.tryFormat(text, a.start, f, dst)
 }
 

@@ -12,7 +12,7 @@ func (s *scan) tryParameter(text []byte, start, end int, dst []Match) []Match {
 	value := text[end:to]
 	space, line := []byte("%20"), []byte("%0A")
 	if !measure(value).token(40) || bytes.Contains(value, space) || bytes.Contains(value, line) {
-		return dst // too short, or a text
+		return dst // the value is too short, or it is readable text
 	}
 	return s.found(text, end, to, "url-signature", rankName, dst)
 }
@@ -165,7 +165,7 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 
 var (
 	spacesQuotes = bytesOf(" \"'`")
-	yamlSigns    = bytesOf(" \t\r\n|>-\"'`") // between a name and its value
+	yamlSigns    = bytesOf(" \t\r\n|>-\"'`") // the characters that can be between a name and its value
 )
 
 // maxManifest is the maximum distance between the lines "kind: Secret" and "data:" of a Kubernetes manifest.
