@@ -25,7 +25,7 @@
 // In all these cases, a destination that occurs only in untrusted text is still in doubt.
 //
 // Work is linear in the size of a result or call, and memory is bounded. If the limit is reached, the oldest text is
-// forgotten. From then on, decisions are strict: a destination or identifier without a known origin counts as
+// forgotten. From then on, decisions are strict: a destination or identifier without a known origin is treated as
 // untrusted, so that long harmless text cannot push an attacker's text out of the memory.
 //
 // The package does not understand natural language. It knows verbs of a few languages (see words.go). In all other
