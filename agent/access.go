@@ -125,8 +125,7 @@ func (a Access) Of(kind RightKind) Access {
 	return of
 }
 
-// With returns a copy of the list that also contains the rights in more. A right to write replaces the right to read
-// the same path.
+// With returns a copy of the list with additional rights. A right to write replaces the right to read the same path.
 func (a Access) With(more Access) Access {
 	with := slices.Clone(a)
 	for _, r := range more {

@@ -31,8 +31,8 @@ func toolArgument(m *manifest.Manifest, args []string) (string, error) {
 }
 
 // serverNamed returns the alias of the server that the user asked for. The parameter asked can be the server's alias,
-// the server's id in the catalogue, or the last part of either. If asked does not match exactly one server, serverNamed
-// returns asked.
+// the server's id in the catalogue, or the last part of either. If it does not match exactly one server, serverNamed
+// returns it unchanged.
 func serverNamed(h home.Home, a *agent.Agent, asked string) string {
 	aliases := each(a.Servers, func(s agent.Server) string { return s.Alias })
 	for _, q := range a.Requirements {
@@ -63,7 +63,7 @@ func serverNamed(h home.Home, a *agent.Agent, asked string) string {
 }
 
 // keyNamed returns the id of the API key with this id, or of the valid API key with this name. If no key matches,
-// keyNamed returns asked.
+// keyNamed returns the argument unchanged.
 func keyNamed(ctx context.Context, keys *identity.APIKeys, asked string) (string, error) {
 	list, err := keys.List(ctx)
 	if err != nil {

@@ -102,7 +102,7 @@ type Gateways interface {
 	// Digests returns the manifest digests of the programs.
 	Digests() []string
 	// Open returns the gateway of the program with this manifest digest. The gateway stays open until the caller calls
-	// release. The third result is false if this process does not serve the program.
+	// the function release. The third result is false if this process does not serve the program.
 	Open(digest string) (g Gateway, release func(), ok bool)
 }
 

@@ -26,7 +26,7 @@ type launch struct {
 
 type stagedPath struct {
 	path    string
-	asOwner bool // as in [Mount]
+	asOwner bool // see [Mount]
 }
 
 // stageDir is the folder for staged paths, in the mount namespace of the thread that starts the process.

@@ -178,7 +178,7 @@ func (p *Pool) makeSandbox(m *machine, s shape) (*running, error) {
 		p.spare = slices.Delete(p.spare, i, i+1)
 	}
 	p.making++
-	p.work.Add(1) // makes Close wait
+	p.work.Add(1) // Close waits until this is done
 	defer p.work.Done()
 	p.mu.Unlock()
 	if replaced != nil {

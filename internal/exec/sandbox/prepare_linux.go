@@ -268,7 +268,7 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	}
 	if user != 0 {
 		for _, pipe := range []*os.File{e.stdin, e.stdout, e.stderr, e.status} {
-			if err := pipe.Chown(user, user); err != nil { // so that the program can open /dev/stdout
+			if err := pipe.Chown(user, user); err != nil { // the owner can open /dev/stdout
 				return e, err
 			}
 		}

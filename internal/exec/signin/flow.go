@@ -111,7 +111,7 @@ func (k *Keeper) begin(
 		oauth2.S256ChallengeOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource),
 	}
 	if slices.Contains(scopes, offline) {
-		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // as OpenID Connect Core, section 11, requires
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // see OpenID Connect Core, section 11
 	}
 	return v, config.AuthCodeURL(v.State, options...), nil
 }

@@ -377,8 +377,8 @@ func mask(find Finder, text []byte) []byte {
 	return hide(nil, text, 0, len(text), found)
 }
 
-// hide appends text[from:to] to dst and replaces each match in found with hiddenText. If a match begins before from, an
-// earlier call has already written hiddenText for it.
+// hide appends text[from:to] to dst. It writes hiddenText in place of each match in the list found. If a match begins
+// before the offset from, an earlier call has already written hiddenText for this match.
 func hide(dst, text []byte, from, to int, found [][2]int) []byte {
 	for _, f := range found {
 		if f[1] <= from || f[0] >= to {

@@ -53,7 +53,7 @@ var Meanings = []Meaning{
 		Unknown, "the value has no known origin",
 		"In strict mode, every destination and identifier needs a known origin. Strict mode applies after ambit forgot " +
 			"text or was restarted, while several gateways serve the principal, and with \"strict\": true in guardrails.json.",
-		"approve the call if the value is what you want; to see until when untrusted text affects calls, run: " +
+		"approve the call if the value is what you want; to see how long untrusted text affects calls, run: " +
 			"ambit why PATH TOOL",
 	},
 }

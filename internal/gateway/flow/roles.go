@@ -449,7 +449,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	case named == prose, long && named != destination && named != path:
 		return prose
 	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0 && !isKey):
-		return destination // such as the number of an account
+		return destination // for example the number of the receiving account
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
 	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
@@ -457,7 +457,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
 		return moment
 	case named == destination && l.words.len() > maxName && !bytes.ContainsRune(l.value, '@') && len(accounts(l.value)) == 0:
-		return other // for example a postal address
+		return other // a value of many words, for example a postal address
 	case named == amount, number && named == other:
 		return amount
 	case named == destination && number, named == identifier:

@@ -92,8 +92,8 @@ func (b *block) token(at int) []byte {
 	return b.text[b.starts[at] : end-1]
 }
 
-// startsWith reports whether the tokens from a position on begin with text, which has one space after each of its
-// tokens.
+// startsWith reports whether the tokens from a position on begin with the given text. The text has one space after each
+// of its tokens.
 func (b *block) startsWith(at int, text []byte) bool {
 	return bytes.HasPrefix(b.text[b.starts[at]:], text)
 }
@@ -276,11 +276,11 @@ type lexer struct {
 	text []byte
 	at   int
 	from int    // the position of the last token
-	hash uint32 // of the last token
+	hash uint32 // the hash of the last token
 }
 
-// next writes the next token to out, which has space for maxToken bytes, and returns its length. At the end of the text,
-// it returns 0.
+// next writes the next token to the buffer out and returns the token's length. The buffer has space for maxToken bytes.
+// At the end of the text, it returns 0.
 func (l *lexer) next(out []byte) (n int) {
 	text, hash, i := l.text, uint32(hashStart), l.at
 	out = out[:maxToken]

@@ -383,7 +383,7 @@ func (r *reader) judge(t *text) error {
 // decide whether it can be a path.
 func (r *reader) checkPath(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
-	if t.inherited && !strings.ContainsAny(s, `/\`) { // only a name, as in {"file": {"name": "report"}}
+	if t.inherited && !strings.ContainsAny(s, `/\`) { // the string is only a name, as in {"file": {"name": "report"}}
 		words = nil
 	}
 	perhaps := perhapsPaths.any(words) && !pathWords.any(words)
@@ -461,7 +461,7 @@ func (r *reader) checkHost(t *text, words []string) flaw {
 	single := !strings.ContainsAny(s, `.:/\[%@`)
 	switch {
 	case perhaps && isProse(s):
-		r.f.hosts.addUnknown() // for example a postal address
+		r.f.hosts.addUnknown() // the string can be a postal address
 		return flaw{}
 	case strings.TrimSpace(s) != s || strings.ContainsFunc(s, unicode.IsControl):
 		return flaw{"has a space around it or a control character", "leave that character out"}

@@ -52,7 +52,7 @@ var aboutWords = map[string]bool{
 // Name reports whether a name usually belongs to a secret. The name can be that of an environment variable
 // (GITHUB_TOKEN), a header (X-Api-Key) or a flag (--api-key).
 func Name(name string) bool {
-	name = strings.TrimRight(name, "0123456789") // such as --token2
+	name = strings.TrimRight(name, "0123456789") // the digits in a name such as --token2
 	var buffer [96]byte                          // large enough for most names, which avoids an allocation
 	words := splitWords(buffer[:0], name)
 	first, _, _ := bytes.Cut(words, blank)

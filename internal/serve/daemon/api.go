@@ -368,9 +368,9 @@ func filterOf(r *http.Request) (f journal.Filter, trouble *problem) {
 	return f, nil
 }
 
-// listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit". It
-// rejects a limit that is greater than most, and parameters that are not in known. It parses each parameter whose name
-// is in times and stores the result in *times[name].
+// listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit".
+// The parameter most is the largest allowed limit, and known lists the allowed query parameters. The keys of times are
+// the query parameters that contain a time. listQuery stores the parsed time in *times[name].
 func listQuery(r *http.Request, most int, times map[string]*time.Time, known ...string) (url.Values, int, *problem) {
 	q, limit := r.URL.Query(), 100
 	for name := range q {

@@ -145,7 +145,7 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // a connection can be reused only if its response was read
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("the trace collector answered %s", resp.Status)
 	}

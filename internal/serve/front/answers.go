@@ -9,8 +9,9 @@ import (
 
 type answersKey struct{}
 
-// WithAnswers returns a context for [HTTP.Serve]. Serve calls hold with the size of each answer before it sends the
-// answer, and calls release after it has sent the answer. If hold fails, Serve sends an error instead of the answer.
+// WithAnswers returns a context for [HTTP.Serve]. Before Serve sends an answer, it calls the function hold with the
+// size of the answer. After it has sent the answer, it calls the function release. If hold fails, Serve sends an error
+// instead of the answer.
 func WithAnswers(ctx context.Context, hold func(size int64) (release func(), err error)) context.Context {
 	return context.WithValue(ctx, answersKey{}, hold)
 }

@@ -17,7 +17,7 @@ type routes struct {
 	mu    sync.Mutex
 	of    map[string]*table // the table of each principal
 	bytes int
-	clock int // counts the uses
+	clock int // the number of uses so far
 	most  int // tests lower maxRoutes
 }
 

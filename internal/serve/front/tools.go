@@ -23,7 +23,7 @@ const listWait = 50 * time.Second
 // levelWait is how long a logging/setLevel request waits for the servers to change their level.
 const levelWait = 5 * time.Second
 
-// ready waits until the servers are verified, but at most for listWait.
+// ready waits until the servers are verified, but not longer than listWait.
 func (a *Agent) ready(ctx context.Context) *rpcError {
 	waiting, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()

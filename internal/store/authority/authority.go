@@ -394,8 +394,8 @@ func (r *Register) Spent(ctx context.Context, id string) (spent bool, err error)
 // WithKeys returns the register of the same store with other keys.
 func (r *Register) WithKeys(keys Keys) *Register { return New(r.DB, keys) }
 
-// SignAgain writes the register with the keys of next, unless an interrupted rotation has already done so. It fails
-// with ErrRolledBack if this machine has already seen the register with these keys.
+// SignAgain writes the register with the keys of the register next, unless an interrupted rotation has already done so.
+// It fails with ErrRolledBack if this machine has already seen the register with these keys.
 func (r *Register) SignAgain(tx state.Tx, next *Register) error {
 	t, err := tracked(tx)
 	if err != nil {

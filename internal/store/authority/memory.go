@@ -69,7 +69,7 @@ func (m *Memory) newest() (Head, error) {
 	return m.read, nil
 }
 
-// all returns the newest register of each store. It returns none if there is no file.
+// all returns the newest register of each store. If there is no file, the result is empty.
 func (m *Memory) all() (all map[string]Head, err error) {
 	text, err := os.ReadFile(m.file)
 	if errors.Is(err, fs.ErrNotExist) {

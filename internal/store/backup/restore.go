@@ -243,7 +243,8 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 	return nil
 }
 
-// walk reads a whole backup and returns its description. It calls visit for each archive entry after the description.
+// walk reads a whole backup and returns its description. It calls the callback visit for each archive entry after the
+// description.
 func walk(src Source, visit func(h *tar.Header, r io.Reader) error) (a About, err error) {
 	f, err := src()
 	if err != nil {

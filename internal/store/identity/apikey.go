@@ -361,7 +361,7 @@ func (k *APIKey) row() authority.Row {
 	return authority.Row{Kind: authority.APIKey, ID: k.ID, Content: k.content(), Until: k.Expires}
 }
 
-// sameKey reports in constant time whether hash is the hash of text.
+// sameKey reports in constant time whether a text has the given hash.
 func sameKey(text string, hash []byte) bool {
 	got := sha256.Sum256([]byte(text))
 	return subtle.ConstantTimeCompare(got[:], hash) == 1

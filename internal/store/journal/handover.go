@@ -209,10 +209,10 @@ func lastKey(tx state.Tx) (key string, err error) {
 	return key, err
 }
 
-// KeyInForce returns the key that a store uses now: the newest key in the chain of handovers that begins with first. If
-// the first key is not known, first is empty. KeyInForce fails with ErrForged if a handover is not signed by both its
-// old and its new key. Otherwise, an attacker who can write to the store and has an old root key could make the store
-// use that key again.
+// KeyInForce returns the key that a store uses now: the newest key in the chain of handovers. The parameter first is
+// the key at the start of the chain, or empty if that key is not known. KeyInForce fails with ErrForged if a handover
+// is not signed by both its old and its new key. Otherwise, an attacker who can write to the store and has an old root
+// key could make the store use that key again.
 func KeyInForce(tx state.Tx, first string) (string, error) {
 	last, err := lastKey(tx)
 	if err != nil || last == "" {

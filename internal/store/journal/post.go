@@ -242,8 +242,8 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 // [Journal.Note] stops using the write-ahead log. The damage is recorded when no more entries can be added to the file.
 var errCorrupt = errors.New("an entry in the write-ahead log was changed before ambit copied it to the journal")
 
-// unposted reads the next entries to post. It returns none if the file is missing, because a file is removed only after
-// all its entries were posted.
+// unposted reads the next entries to post. It returns no entries if the file is missing, because a file is removed only
+// after all its entries were posted.
 func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, err error) {
 	var from int64
 	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name},

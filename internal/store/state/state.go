@@ -50,8 +50,8 @@ type Tx interface {
 	// Exec runs one statement and returns the number of affected rows. Each argument must be an int64, a string, a
 	// []byte or nil.
 	Exec(query string, args ...any) (rows int64, err error)
-	// Query runs one statement and calls visit for every row of the result. If visit returns an error, Query stops
-	// and returns the error. The callback must not use the Tx.
+	// Query runs one statement and calls the callback visit for every row of the result. If the callback returns an
+	// error, Query stops and returns the error. The callback must not use the Tx.
 	Query(query string, args []any, visit func(Row) error) error
 }
 

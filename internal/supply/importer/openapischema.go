@@ -177,7 +177,7 @@ func (a *api) copyProperties(o, out map[string]any, depth int) {
 	}
 }
 
-// withholdDefaults calls withhold for every example or default in v that looks like a secret.
+// withholdDefaults withholds every example or default in v that looks like a secret.
 func (b *builder) withholdDefaults(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -136,7 +136,7 @@ func mixed(s string) bool {
 var (
 	longNumber  = regexp.MustCompile(`^\d{10,}$`)
 	digitWithin = regexp.MustCompile(`\d[A-Za-z]`)
-	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // such as v2Beta1
+	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // a version such as v2Beta1
 )
 
 // cleanURL removes the user and the fragment of a URL, and the secrets in its query. The second result is false if raw
@@ -221,7 +221,7 @@ var (
 // hasPassword reports whether a text contains a user and a password in the form user:password@.
 func hasPassword(text string) bool {
 	for _, m := range userinfo.FindAllStringSubmatch(imageDigest.ReplaceAllString(text, ""), -1) {
-		if !inList(m[1], "npm jsr file git github gitlab bitbucket mailto") { // such as npm:name@version
+		if !inList(m[1], "npm jsr file git github gitlab bitbucket mailto") { // not a user, as in npm:name@version
 			return true
 		}
 	}

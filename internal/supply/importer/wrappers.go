@@ -79,8 +79,8 @@ type containerRun struct {
 	mounts    [][2]string // pairs of a path on this machine and a path in the container
 }
 
-// parseRun parses the arguments of docker. The second result is false if they have another form, or an option that
-// changes which program runs.
+// parseRun parses the arguments of docker. The second result is false if the arguments have an unknown form, or contain
+// an option that changes which program runs.
 func parseRun(args []string) (run containerRun, ok bool) {
 	f := familyOf("docker")
 	if len(args) > 0 && args[0] == "container" {

@@ -13,7 +13,7 @@ var turns = struct {
 }{byKey: map[string]*turn{}}
 
 type turn struct {
-	users int           // the goroutines that have or want the turn
+	users int           // the number of goroutines that have the turn or wait for it
 	token chan struct{} // contains a value while a goroutine has the turn
 }
 

@@ -73,8 +73,8 @@ type report func(line int, warning bool, hint, message string)
 // maxMatter limits the front matter of one file, in bytes.
 const maxMatter = 64 << 10
 
-// readFrontmatter splits a file into the fields of its front matter and the body. It calls note for each problem. If
-// the first line is not "---", the whole file is the body.
+// readFrontmatter splits a file into the fields of its front matter and the body. It calls the function note for each
+// problem. If the first line is not "---", the whole file is the body.
 func readFrontmatter(all string, note report) frontmatter {
 	lines := strings.Split(all, "\n")
 	for i := range lines {

@@ -26,8 +26,8 @@ func closeInTime(socket int) {
 }
 
 // inTime makes a system call on a file that the program shares. The program can make such a call block. When the time
-// limit is over or ctx ends, inTime therefore calls unblock and interrupts the thread, repeatedly until the call
-// returns.
+// limit is over or ctx ends, inTime therefore calls the function unblock and interrupts the thread. It repeats both
+// until the call returns.
 func inTime(ctx context.Context, limit time.Duration, call func() error, unblock func()) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

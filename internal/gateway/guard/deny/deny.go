@@ -505,7 +505,7 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 }
 
 // matchAt matches a pattern against the text at offset start. It is called only if wordFirst is set and one of the
-// pattern's words was found at start.
+// pattern's words was found at that offset.
 func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (over bool) {
 	if p.boundary && start > 0 && wordByte(text[start-1]) {
 		return false

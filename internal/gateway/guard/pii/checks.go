@@ -203,7 +203,7 @@ func verhoeff(s []byte) bool {
 // milliseconds, microseconds or nanoseconds since 1970.
 func isTime(s []byte) bool {
 	switch len(s) {
-	case 10, 13, 16, 19: // from 2001 to 2033
+	case 10, 13, 16, 19: // these times are from 2001 to 2033
 		if s[0] == '1' {
 			return true
 		}

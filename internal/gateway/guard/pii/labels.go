@@ -10,8 +10,8 @@ import (
 
 // The maximum distance, in bytes, between a number and a label that describes the number.
 const (
-	maxBefore = 72 // for a label before the number
-	maxAfter  = 28 // for a label after the number
+	maxBefore = 72 // the distance of a label before the number
+	maxAfter  = 28 // the distance of a label after the number
 	maxKey    = 64 // only the end of a longer member name is read
 )
 
@@ -88,8 +88,8 @@ func (s *search) anyNear(start, end int) bool {
 		return s.keyed[0] || len(s.following) > 0 || s.isRecent(s.last[0], start)
 	}
 	s.start = start
-	// However many candidates there are, each byte is searched at most once for a label before a number and once for a
-	// label after a number.
+	// Each byte is searched at most once for a label before a number and once for a label after a number, even if there
+	// are many candidates.
 	if from := max(s.read, start-maxBefore); from < start {
 		s.scanLabels(s.text, from, start, func(set labels, end int) { s.last[0], s.last[set] = end, end })
 		s.read = start

@@ -88,7 +88,7 @@ var (
 	closers   = bytesOf(" \t\"'`])\\")
 	operators = bytesOf("=:>|?,")
 	quotes    = bytesOf("\"'`")
-	padding   = bytesOf("=") // at the end of base64
+	padding   = bytesOf("=") // the padding at the end of base64
 	spaces    = bytesOf(" ")
 	blanks    = bytesOf(" \t\r\n")
 	openers   = bytesOf(" \t\r\n([")
@@ -292,7 +292,7 @@ func afterOperator(text []byte, at int) int {
 	return at
 }
 
-// declared reports whether a type and an operator follow, as in "token string = ". It sets at to the offset of the
+// declared reports whether a type and an operator follow, as in "token string = ". It moves the offset at to the
 // operator.
 func declared(text []byte, at *int) bool {
 	i := *at
@@ -314,8 +314,8 @@ func declared(text []byte, at *int) bool {
 var stringTypes = map[string]bool{"string": true, "String": true, "str": true, "char": true, "NSString": true, "byte": true, "text": true}
 
 // valueMember reports whether the value is in a member or attribute called "value", or in the element that follows, as
-// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It sets at
-// to the offset of the value.
+// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves the
+// offset at to the value.
 func valueMember(text []byte, nameEnd int, at *int) bool {
 	i := nameEnd
 	if i+2 < len(text) && text[i] == '<' && text[i+1] == '/' {

@@ -182,7 +182,7 @@ func (e *Echo) findParts(text []byte, dst []Match) []Match {
 	match := func(end, size int) {
 		start := end - size
 		if n := len(dst); n > 0 && dst[n-1].Start <= start && start < dst[n-1].End {
-			dst[n-1].End = max(dst[n-1].End, end) // extend the last match, so that a text has few matches
+			dst[n-1].End = max(dst[n-1].End, end) // extend the last match instead of adding another one
 			return
 		}
 		dst = append(dst, Match{Start: start, End: end})

@@ -358,7 +358,7 @@ func isVersion(value []byte) bool {
 	numbers := bytes.TrimLeft(value, "v")
 	rest := bytes.TrimLeft(numbers, "0123456789.")
 	numbers = numbers[:len(numbers)-len(rest)]
-	word := bytes.HasSuffix(numbers, []byte{'.'}) // as in 2.6.0.Final
+	word := bytes.HasSuffix(numbers, []byte{'.'}) // a word follows, as in 2.6.0.Final
 	return len(numbers) < 12 && bytes.Count(bytes.TrimRight(numbers, "."), []byte{'.'}) == 2 &&
 		(len(rest) == 0 || word && len(rest) < 10 || !word && versionEnds[rest[0]])
 }

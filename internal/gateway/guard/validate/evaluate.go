@@ -196,8 +196,8 @@ func (e *evaluation) inside(s *jsonschema.Schema, v any, at step, report bool) b
 	return ok
 }
 
-// each calls do for the members of an object until it returns false. If problems are reported, the members are sorted, so
-// that the same value always has the same problems.
+// each calls the callback do for each member of an object until do returns false. If problems are reported, the members
+// are sorted, so that the same value always has the same problems.
 func (e *evaluation) each(object map[string]any, report bool, do func(name string, v any) bool) {
 	if report {
 		start := len(e.names)

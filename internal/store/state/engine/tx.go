@@ -15,8 +15,8 @@ var (
 	errNested = fmt.Errorf("%w: the callback of Query ran another statement", state.ErrTx)
 )
 
-// A Statement runs one SQL statement in an engine. It calls visit for every row and stops at the first error from
-// visit.
+// A Statement runs one SQL statement in an engine. It calls the callback visit for every row and stops at the first
+// error from the callback.
 type Statement func(query string, args []any, visit func(state.Row) error) (rows int64, err error)
 
 // tx enforces the contract of [state.Tx] for both engines.
