@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Options configures a connection. The zero value is usable.
@@ -59,6 +61,10 @@ type Options struct {
 	// OnGap is called after a lost session or stream was replaced, because notifications may have been missed in
 	// between. The argument reports whether the server may also have lost its state. OnGap must not block.
 	OnGap func(forgotten bool)
+
+	// OnPanic receives the description of a panic that occurred while a message from the server was handled. The panic
+	// closes only this connection. If OnPanic is nil, panics are not recovered.
+	OnPanic func(description string)
 }
 
 // MaxNotification is the maximum size of a notification in bytes. A server can send notifications without a call, so
@@ -213,6 +219,21 @@ func (c *Conn) fail(cause error) {
 	c.transport.close()
 }
 
+// contain recovers a panic that a message from the server caused, and closes the connection. Code that handles messages
+// must defer it. If err is not nil, contain sets it.
+func (c *Conn) contain(err *error) {
+	if c.opts.OnPanic == nil {
+		return
+	}
+	if value := recover(); value != nil {
+		c.opts.OnPanic(diag.Panic(value))
+		c.fail(errPanic)
+		if err != nil {
+			*err = errPanic
+		}
+	}
+}
+
 // pendingCall is a call that waits for its answer. The goroutine that removes it from [Conn.pending] must settle it, so
 // that every call is settled exactly once.
 type pendingCall struct {
@@ -358,6 +379,7 @@ const (
 // bytes. The first result reports whether one of the messages was the answer to a call. An error means that a message
 // is malformed.
 func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err error) {
+	defer c.contain(&err)
 	if !isBatch(msg) {
 		return c.deliverOne(msg, owned, stream)
 	}
@@ -402,6 +424,13 @@ func (c *Conn) reportNoise(line []byte) {
 }
 
 func (c *Conn) answer(msg []byte, e envelope, badText, owned bool, stream int64) bool {
+	// Read the error first. After the call is removed, nothing that could panic may run before it is settled.
+	var failure error
+	if badText {
+		failure = malformed("a string is not UTF-8", msg)
+	} else if e.failure != nil {
+		failure = rpcError(e.failure)
+	}
 	id, ok := parseID(e.id)
 	var p *pendingCall
 	if ok && stream != sideStream && (stream <= 0 || id == stream) {
@@ -412,10 +441,8 @@ func (c *Conn) answer(msg []byte, e envelope, badText, owned bool, stream int64)
 		return false
 	}
 	switch {
-	case badText:
-		p.settle(nil, malformed("a string is not UTF-8", msg))
-	case e.failure != nil:
-		p.settle(nil, rpcError(e.failure))
+	case failure != nil:
+		p.settle(nil, failure)
 	case owned:
 		p.settle(e.result, nil)
 	default:

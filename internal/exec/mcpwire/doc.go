@@ -45,6 +45,7 @@
 //     loses the oldest notifications, but other calls are not delayed.
 //   - [Options.OnNotification], [Options.OnNoise] and [Options.OnGap] run in the goroutine that reads from the
 //     server. A flood of messages slows down only that server. These callbacks must not block.
+//   - A panic while a message is handled closes only the connection. It is reported to [Options.OnPanic].
 //   - Redirects are not followed. A URL of the old HTTP+SSE transport is refused with [ErrSSEOnly].
 //
 // # HTTP

@@ -41,6 +41,7 @@ var (
 
 	errBacklog    = errors.New("the server does not read its input")
 	errUnlistened = errors.New("the server ended the subscription")
+	errPanic      = errors.New("ambit itself failed while it handled a message from the server")
 )
 
 // RPCError is a JSON-RPC error that the server sent as the answer to a request.

@@ -157,6 +157,7 @@ func (c *Conn) background(job func()) bool {
 	}
 	go func() {
 		defer func() { <-c.side }()
+		defer c.contain(nil)
 		job()
 	}()
 	return true

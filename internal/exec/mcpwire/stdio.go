@@ -138,6 +138,7 @@ func (t *stdioTransport) write() {
 func (t *stdioTransport) read() {
 	lines := newLineReader(t.r, t.conn.opts.MaxMessage)
 	defer lines.release()
+	defer t.conn.contain(nil)
 	noise := 0
 	for {
 		line, owned, err := lines.nextLine()

@@ -207,6 +207,9 @@ func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Optio
 					size>>10, mcpwire.MaxNotification>>10))
 			})
 		},
+		OnPanic: func(description string) {
+			s.warn("ambit failed while it handled a message from the server, and closed the connection: " + description)
+		},
 		OnNoise: func(line []byte) { log("(not an MCP message) " + noise.Hide(string(line))) },
 	}
 	if owner != nil {
