@@ -50,7 +50,7 @@ const (
 func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) Verdict {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	defer s.m.unlock(now)
 	s.m.prune(now)
 	forgot := s.strict(now)
 	v := Verdict{Untrusted: len(s.m.blocks) > 0, Strict: strict || forgot}

@@ -176,6 +176,16 @@ func (m *Memory) Forget(at time.Time) {
 	}
 }
 
+// unlock unlocks the memory. After a panic, the memory may be inconsistent, so unlock empties it. Decisions are then
+// strict.
+func (m *Memory) unlock(now time.Time) {
+	defer m.mu.Unlock()
+	if value := recover(); value != nil {
+		m.blocks, m.size, m.tokens, m.view, m.forgot = nil, 0, tokenFilter{}, view.View{}, now
+		panic(value)
+	}
+}
+
 // prune removes text that is older than the window, and the oldest text if the memory is too large.
 func (m *Memory) prune(now time.Time) {
 	for len(m.blocks) > 0 && m.blocks[0].time().Before(now.Add(-m.window)) {
@@ -369,16 +379,14 @@ func (s *keySet) add(key uint64, from uint16) {
 // Observe adds the result of a call to the memory and the session. The result is that of an MCP tools/call.
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
 	leaves := t.leaves(arguments)
-	s.m.mu.Lock()
-	o := s.origin(t, leaves)
-	s.m.mu.Unlock()
+	o := s.origin(t, leaves, src.Time)
 	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored))
 	defer shape.free()
 	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
 	}
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	defer s.m.unlock(src.Time)
 	shape.distrust(&s.m.written, &o)
 	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
@@ -388,7 +396,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 // refusal.
 func (s *Session) Read(text []byte, src Source) {
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	defer s.m.unlock(src.Time)
 	s.m.read(src, [][]byte{text})
 }
 
@@ -397,7 +405,7 @@ func (s *Session) Read(text []byte, src Source) {
 func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	defer s.m.unlock(now)
 	if !s.trusts(now) {
 		if t.Effect {
 			s.wrote(t, leaves)
@@ -418,7 +426,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 // before.
 func (s *Session) Trusts(now time.Time) bool {
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	defer s.m.unlock(now)
 	return s.trusts(now)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // origin describes how far the result of a call can be trusted, judged by the arguments of the call.
@@ -20,7 +21,9 @@ type origin struct {
 }
 
 // origin judges the result of a call by the arguments of the call.
-func (s *Session) origin(t *Tool, leaves []leaf) (o origin) {
+func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
+	s.m.mu.Lock()
+	defer s.m.unlock(now)
 	d := &decision{Session: s, tool: t, steps: maxSteps}
 	lists := slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
 	for i := range leaves {
