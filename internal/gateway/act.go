@@ -43,8 +43,13 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		c.OnNotify = heard.hear
 	}
 	answers := make(chan call.Outcome, 1)
+	effect := call.NoEffect
+	if p.intended {
+		effect = call.EffectUnknown
+	}
 	carryOut := func() {
 		defer stop()
+		defer g.contain(func() { answers <- call.Outcome{Refusal: broken(stageAct, effect)} })
 		answers <- g.outcome(g.options.Binding.Act(work, p.tool, c))
 	}
 	if !p.intended {

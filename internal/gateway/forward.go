@@ -48,7 +48,8 @@ func (e Exposed) Allows(method string) bool {
 // Forward sends a request to a server and returns the server's answer. Manifests do not declare such requests, so
 // Forward returns a refusal unless the operator has exposed this kind of request. The gate checks a request like a call
 // to a tool whose name is the method, such as resources/read. The journal records requests like calls.
-func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (answer jsontext.Value, err error) {
+	defer g.contain(func() { answer, err = nil, broken(stageAct, call.EffectUnknown) })
 	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
 	}
@@ -58,7 +59,7 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	start := time.Now()
 	var found inflight
 	held := *f // copy the request, because redaction changes the params in place
-	answer, err := g.forward(ctx, &held, &found)
+	answer, err = g.forward(ctx, &held, &found)
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.noted(), answer, err)
 }
 
@@ -96,7 +97,8 @@ func (g *Gateway) recorded(
 	return answer, err
 }
 
-func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight) (jsontext.Value, error) {
+func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight) (answer jsontext.Value, err error) {
+	defer g.contain(func() { answer, err = nil, broken(stageAct, call.EffectUnknown) }) // so that Forward records it
 	servers, ok := g.options.Binding.(call.Forwarder)
 	if !ok || !g.options.Expose.Allows(f.Method) {
 		stopped := call.Refuse(gate.Stage, call.PolicyDenied,
@@ -124,7 +126,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight)
 	copied.OnNotify = g.guards.guardNotify(ctx, observer.notify(f.OnNotify), found.noteIn)
 	copied.Client = g.guards.client(ctx, observer.client(f.Client), found.noteIn)
 	copied.Again = g.again(ctx, f)
-	answer, err := servers.Forward(ctx, &copied)
+	answer, err = servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
 		raw, stopped := g.guards.answer(ctx, said.Raw, inError, found.note)
 		if stopped != nil {

@@ -61,6 +61,9 @@ type Options struct {
 	Flow *Flow
 	// OnAsk is called when a call begins to wait for a person's approval.
 	OnAsk func(message string)
+	// OnPanic receives the description of a panic that occurred while a call or a request was handled. The gateway then
+	// refuses the call. If OnPanic is nil, panics are not recovered.
+	OnPanic func(description string)
 }
 
 // Approvals configures how a person approves calls.
@@ -173,6 +176,9 @@ type inflight struct {
 	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
 	replayed string
 	result   call.Result
+	// stage is the stage that is running. recording is set when the call passes to the stage "record".
+	stage     string
+	recording bool
 	// late delivers the answer if the call timed out. wasUnknown is set when such an answer replaces an outcome that
 	// was recorded as unknown.
 	late       <-chan call.Outcome
@@ -215,7 +221,7 @@ func refuseClosed(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 }
 
 // Call makes a call and returns its result. The error is always a [*call.Refusal].
-func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+func (g *Gateway) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
 	if stopped := g.checkStore(); stopped != nil {
 		return call.Result{}, stopped
 	}
@@ -226,7 +232,9 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	p := &inflight{Call: c, start: time.Now()}
 	var stopped *call.Refusal
 	begun := false
+	defer g.contain(func() { result, err = call.Result{}, g.abandon(p, begun, stopped) })
 	for _, s := range stages {
+		p.stage = s.name
 		begun = begun || s.name == stageAct
 		if stopped = s.run(g, ctx, p); stopped != nil || p.replayed != "" {
 			break
@@ -236,7 +244,9 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 		stopped.Unsent = true
 	}
 	p.result.Duration = time.Since(p.start)
+	p.stage, p.recording = stageRecord, true
 	stopped = g.record(p, stopped)
+	p.stage = stageFlow
 	g.observe(p, stopped)
 	if stopped != nil {
 		return call.Result{}, stopped

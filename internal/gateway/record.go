@@ -42,7 +42,10 @@ func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 		return StoreFailed(context.Background(), stageRecord, err)
 	}
 	if p.late != nil {
-		g.late.Go(func() { g.hearLate(p) })
+		g.late.Go(func() {
+			defer g.contain(func() {}) // the outcome stays unknown
+			g.hearLate(p)
+		})
 	}
 	return stopped
 }

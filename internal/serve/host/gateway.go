@@ -45,6 +45,9 @@ func (a *Agent) gatewayOptions() (gateway.Options, error) {
 		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.resolvedAgent,
 		Flow:  a.options.Flow,
 		OnAsk: func(message string) { a.options.Log("approvals", message) },
+		OnPanic: func(description string) {
+			a.options.Log("gateway", "warning: ambit failed while it handled a call: "+description)
+		},
 	}, nil
 }
 

@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+const unspoken = "the content of a message"
+
+func crash() { panic("cannot handle " + unspoken) }
+
+// crashing is a binding that panics, or runs a function before it answers.
+type crashing struct{ before func() }
+
+func (c *crashing) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	if c.before != nil {
+		c.before()
+	}
+	return call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil
+}
+
+func (c *crashing) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+	crash()
+	return nil, nil
+}
+
+// TestPanic makes a call during which ambit panics. The call is refused and recorded, and further calls work.
+func TestPanic(t *testing.T) {
+	const early, inAct, inGuard, inRecord, inObserve = "early", "act", "guard out", "guard out and record", "observe"
+	for _, tt := range []struct {
+		where, tool, key, stage string
+		effect                  call.Effect
+		unsent                  bool
+		kept                    string
+	}{
+		{early, "do_write", "k", "resolve", call.NoEffect, true, "leaf deny"},
+		{inAct, "do_read", "", stageAct, call.NoEffect, false, "leaf deny"},
+		{inAct, "do_write", "", stageAct, call.EffectUnknown, false, "call unknown, leaf unknown"},
+		{inAct, "do_idempotent", "k", stageAct, call.EffectUnknown, false, "call unknown, key claimed, leaf unknown"},
+		{inGuard, "do_read", "", guard.StageOut, call.NoEffect, false, "leaf deny"},
+		{inGuard, "do_write", "k", guard.StageOut, call.EffectDone, false, "key done, leaf deny"},
+		{inRecord, "do_read", "", guard.StageOut, call.NoEffect, false, ""},
+		{inObserve, "do_read", "", stageFlow, call.NoEffect, false, "leaf allow"},
+		{inObserve, "do_write", "k", stageFlow, call.EffectDone, false, "key answered, leaf allow"},
+	} {
+		t.Run(tt.where+" "+tt.tool, func(t *testing.T) {
+			var panics []string
+			left, acted := 1, false // how often ambit still panics, and whether the binding has run
+			if tt.where == inRecord {
+				left = 2
+			}
+			at := func(where ...string) {
+				if left > 0 && slices.Contains(where, tt.where) {
+					left--
+					crash()
+				}
+			}
+			a, flow := behaviorAgent(), NewFlow()
+			memories := flow.memories
+			g := New(a, Options{
+				Store: open(t, statetest.Open(t)), Flow: flow,
+				Binding: &crashing{before: func() {
+					acted = true
+					if at(inAct); tt.where == inObserve {
+						flow.memories = nil
+					}
+				}},
+				Learned: func(context.Context) (*agent.Agent, *call.Refusal) { at(early); return a, nil },
+				Known: func() ([]guard.Known, error) {
+					if acted {
+						at(inGuard, inRecord)
+					}
+					return nil, nil
+				},
+				OnPanic: func(description string) { panics = append(panics, description) },
+			})
+			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, IdempotencyKey: tt.key, Principal: "me"})
+			r, _ := errors.AsType[*call.Refusal](err)
+			if r == nil || r.Code != call.ServerUnavailable || r.Stage != tt.stage || r.Effect != tt.effect || r.Unsent != tt.unsent ||
+				r.Retryable || result.Raw != nil {
+				t.Errorf("the call ended with %s, %v (%+v)", result.Raw, err, r)
+			}
+			if got := kept(t, g); got != tt.kept {
+				t.Errorf("the store has %q, want %q", got, tt.kept)
+			}
+			if left != 0 && tt.where != inObserve || len(panics) == 0 || !strings.Contains(panics[0], "gateway.(*Gateway).") || strings.Contains(panics[0], unspoken) {
+				t.Errorf("the panics are described as %q", panics)
+			}
+			flow.memories, tt.where = memories, ""
+			if _, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"}); err != nil {
+				t.Errorf("the next call ended with %v", err)
+			}
+			g.Close()
+		})
+	}
+}
+
+// A refused call stays refused with the same effect if ambit panics while it remembers the text of the refusal.
+func TestPanicAfterRefusal(t *testing.T) {
+	flow := NewFlow()
+	var panics []string
+	w := newWorld()
+	g := New(behaviorAgent(), Options{
+		Store: open(t, statetest.Open(t)), Flow: flow, Binding: w,
+		OnPanic: func(description string) { panics = append(panics, description) },
+		Known:   func() ([]guard.Known, error) { flow.memories = nil; return nil, nil }, // the refusal of the binding is scanned
+	})
+	_, err := g.Call(t.Context(), &call.Call{Tool: "vanish_write", Principal: "me"})
+	if r, _ := errors.AsType[*call.Refusal](err); r == nil || r.Effect != call.EffectUnknown || r.Stage != stageFlow || len(panics) != 1 {
+		t.Errorf("the call ended with %v (%+v); panics %q", err, r, panics)
+	}
+	if got, want := kept(t, g), "call unknown, leaf unknown"; got != want {
+		t.Errorf("the store has %q, want %q", got, want)
+	}
+}
+
+// If ambit panics while it handles a late answer, the outcome stays unknown.
+func TestPanicInLateAnswer(t *testing.T) {
+	var panics []string
+	late := false
+	w := newWorld()
+	g := New(behaviorAgent(), Options{
+		Store: open(t, statetest.Open(t)), Binding: w,
+		OnPanic: func(description string) { panics = append(panics, description) },
+		Known: func() ([]guard.Known, error) {
+			if late {
+				crash()
+			}
+			return nil, nil
+		},
+	})
+	_, err := g.Call(t.Context(), &call.Call{Tool: "wait_write", Principal: "me", Timeout: time.Millisecond})
+	if codeOf(err) != call.TimedOut {
+		t.Errorf("the call ended with %v", err)
+	}
+	late = true
+	close(w.release)
+	g.Close()
+	if got, want := kept(t, g), "call unknown, leaf unknown"; got != want || len(panics) != 1 {
+		t.Errorf("the store has %q, want %q; panics %q", got, want, panics)
+	}
+}
+
+// A request during which ambit panics is recorded and refused.
+func TestPanicInForward(t *testing.T) {
+	broken := NewFlow()
+	broken.memories = nil
+	for decision, o := range map[journal.Decision]Options{
+		journal.Unknown: {Binding: &crashing{}},
+		journal.Allow:   {Binding: &server{answer: jsontext.Value(`{}`)}, Flow: broken},
+	} {
+		var panics []string
+		o.Store, o.Expose = open(t, statetest.Open(t)), Exposed{Resources}
+		o.OnPanic = func(description string) { panics = append(panics, description) }
+		g := New(railed(agent.Guardrails{}), o)
+		answer, err := g.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Params: jsontext.Value(`{"uri":"a"}`), Principal: "me"})
+		if r, _ := errors.AsType[*call.Refusal](err); r == nil || r.Code != call.ServerUnavailable || answer != nil || len(panics) != 1 {
+			t.Errorf("the request ended with %s, %v; panics %q", answer, err, panics)
+		}
+		entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
+		if err != nil || len(entries) != 1 || entries[0].Decision != decision {
+			t.Errorf("the journal has %+v, %v; want the decision %s", entries, err, decision)
+		}
+	}
+}
