@@ -379,7 +379,7 @@ func isAddress(host string) bool {
 // sharedAddresses is the shared address space of RFC 6598, which providers and overlay networks use internally.
 var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
 
-// LocalHost reports whether a host, with or without a port, is localhost or an address that is not public.
+// LocalHost reports whether a host is localhost or an address that is not public. The host may have a port.
 func LocalHost(host string) bool {
 	name, _ := SplitHost(host)
 	if address, err := netip.ParseAddr(name); err == nil {

@@ -45,8 +45,8 @@ func (d *differ) servers(old, new *agent.Agent) {
 	})
 }
 
-// access compares the rights of a server in the old manifest with its rights in the new manifest. The text what says which
-// kind of rights they are: those that follow from the manifest, or those that the author proposes.
+// access compares the rights of a server in the old manifest with its rights in the new manifest. The parameter what
+// names the kind of rights: rights that follow from the manifest, or rights that the author proposes.
 func (d *differ) access(what string, old, new agent.Access) {
 	for _, r := range new {
 		if !old.Allows(r) {

@@ -264,7 +264,7 @@ type accessDocument struct {
 	// Added and Removed list what has changed.
 	Added   agent.Access `json:"added"`
 	Removed agent.Access `json:"removed"`
-	// Proposed lists the rights that the manifest proposes and that the server does not have.
+	// Proposed lists the proposed rights that the server does not have.
 	Proposed agent.Access `json:"proposed"`
 	// Warnings lists allowances that have no effect.
 	Warnings []string `json:"warnings"`

@@ -324,8 +324,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// needsHome reports whether a verb cannot run without a home folder. Some verbs need the home only with certain
-// arguments.
+// needsHome reports whether a verb needs a home folder to run. Some verbs need the home only with certain arguments.
 func needsHome(cmd *cobra.Command, args []string) bool {
 	path := strings.TrimPrefix(cmd.CommandPath(), "ambit")
 	switch path {

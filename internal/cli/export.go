@@ -106,8 +106,8 @@ func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) 
 	return b, err
 }
 
-// setClientConfig writes a configuration for MCP clients to e.text, with which the client runs "ambit run" with the
-// manifest. The configuration never contains the command that the manifest declares.
+// setClientConfig writes a configuration for MCP clients to e.text. With this configuration, a client starts "ambit
+// run" with the manifest. The configuration never contains the command that the manifest declares.
 func (e *export) setClientConfig(m *manifest.Manifest) error {
 	if m.Path == stdinName {
 		return usage("give the path of a file", "a client cannot start a manifest that comes from standard input")

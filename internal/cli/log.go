@@ -114,7 +114,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logsElsewhere reports whether the log is not shown in the terminal of the person who started this process.
+// logsElsewhere reports whether the log goes somewhere other than the terminal of the person who started this process.
 func (t *terminal) logsElsewhere() bool {
 	f, ok := t.err.(*os.File)
 	return !ok || !term.IsTerminal(int(f.Fd()))

@@ -327,7 +327,7 @@ func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.
 	return err
 }
 
-// observe adds what the caller is about to receive to the memory of its principal.
+// observe adds the result or refusal that the caller is about to receive to the memory of the caller's principal.
 func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	if p.tool == nil || !g.traceable(p.tool) {
 		return

@@ -27,7 +27,7 @@ func (o *orphan) content() string {
 	return fmt.Sprintf("%q", []string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
-// purpose returns the string to which the encryption of the arguments is bound. If any value in the row is changed, the
+// purpose returns the purpose string with which the arguments are encrypted. If any value in the row is changed, the
 // arguments cannot be decrypted, and the call is not sent again.
 func (o *orphan) purpose() string { return "arguments of call " + o.content() }
 

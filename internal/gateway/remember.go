@@ -162,8 +162,8 @@ func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
 	return nil
 }
 
-// answerPurpose returns the string to which the encryption of a stored answer is bound. If the answer is copied to the
-// row of another caller, it cannot be decrypted there.
+// answerPurpose returns the purpose string with which a stored answer is encrypted. If the answer is copied to the row
+// of another caller, it cannot be decrypted there.
 func (g *Gateway) answerPurpose(p *inflight, id string) string {
 	return fmt.Sprintf("answer of call %q", []string{id, g.name, p.Principal, p.IdempotencyKey})
 }

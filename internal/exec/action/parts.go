@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// leaveOut reports whether a template is exactly one placeholder {name?} or {name*}, and there is no value for name.
+// leaveOut reports whether a template consists of exactly one placeholder {name?} or {name*} that has no value.
 func (a arguments) leaveOut(template string) bool {
 	p, whole := agent.Whole(template)
 	if !whole || p.Modifier == "" {

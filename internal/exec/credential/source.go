@@ -343,7 +343,7 @@ func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 }
 
 // publicFields lists members of JSON secrets that are not secret, such as the project id in the key file of a cloud
-// provider. All other texts of minField bytes or more are secret, whatever their names are.
+// provider. All other texts of minField bytes or more are secret, under any name.
 var publicFields = []string{
 	"type", "project_id", "quota_project_id", "client_email", "client_id", "auth_uri", "token_uri", "universe_domain",
 	"auth_provider_x509_cert_url", "client_x509_cert_url", "region", "zone", "host", "hostname", "endpoint", "url", "uri",

@@ -110,7 +110,7 @@ type Spec struct {
 	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. In the tier
 	// [Confined], the defaults are 4096, 4096, 512 and all cores.
 	MemoryMB, DiskMB, PIDs int64
-	// NoDisk leaves the program one page of scratch space, whatever DiskMB says.
+	// NoDisk leaves the program one page of scratch space and ignores DiskMB.
 	NoDisk bool
 	CPU    float64
 	// Wall is the time limit of the run. It defaults to 30 seconds. In the tier Confined, there is no limit by default.

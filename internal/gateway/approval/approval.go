@@ -200,9 +200,9 @@ AND sealed IS NOT NULL`,
 	return err
 }
 
-// purpose returns the string to which the encryption of the arguments is bound. It covers everything else that the
-// person sees: the call, the times and a hash of the origin. If any of these is changed in the store, the arguments can
-// no longer be decrypted. So a question about another tool with the same arguments cannot replace the question that the
+// purpose returns the purpose string with which the arguments are encrypted. It covers everything else that the person
+// sees: the call, the times and a hash of the origin. If any of these is changed in the store, the arguments can no
+// longer be decrypted. So a question about another tool with the same arguments cannot replace the question that the
 // person has read.
 func (q *Question) purpose() string {
 	p := fmt.Sprintf("arguments of %s %q of call %q, asked at %d until %d",

@@ -77,7 +77,7 @@ func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
 	return true
 }
 
-// apart reports whether there is at least one hit, and every hit is in the result of a call other than origins.
+// apart reports whether every hit is in the result of a call other than origins. If there is no hit, it returns false.
 func (d *decision) apart(hits []hit, origins []string) bool {
 	return len(hits) > 0 && !slices.ContainsFunc(hits, func(h hit) bool {
 		return slices.Contains(origins, h.b.source(h.at).Call)

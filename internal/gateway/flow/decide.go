@@ -224,7 +224,7 @@ var secretNames = map[string]bool{
 // the user's own data, so a name from untrusted text does not lead to a stranger.
 func isName(l *leaf) bool { return l.role == destination && isPlain(l) }
 
-// isPlain reports whether a value is a word or a name, and neither an address nor a number.
+// isPlain reports whether a value is a plain word or name. Addresses and numbers are not plain.
 func isPlain(l *leaf) bool {
 	return digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }

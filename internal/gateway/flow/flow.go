@@ -97,8 +97,8 @@ func NewMemories(window time.Duration) *Memories {
 // Window returns how long untrusted text affects decisions.
 func (ms *Memories) Window() time.Duration { return ms.window }
 
-// Of returns the memory of a principal. If there are too many principals, Of drops the least recently used memory.
-// Because the dropped memory may have belonged to this principal, new memories are strict until the window has passed.
+// Of returns the memory of a principal. If there are too many principals, Of drops the least recently used memory. For
+// the duration of the window, every new memory is then strict, because its principal may have had the dropped memory.
 func (ms *Memories) Of(principal string, now time.Time) *Memory {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()

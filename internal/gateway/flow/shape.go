@@ -283,7 +283,7 @@ func (s *splitter) sentences(value []byte, depth int) {
 	}
 }
 
-// isWord reports whether a text is a name, a number or an id, but neither an address nor a sentence.
+// isWord reports whether a text is only a name, a number or an id. Addresses and sentences are not.
 func isWord(text []byte) bool {
 	c := count(text)
 	return len(text) <= maxAtom && c.at+c.spaces == 0 && c.alone <= maxAlone && !bytes.Contains(text, []byte("://")) &&

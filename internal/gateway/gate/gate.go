@@ -46,8 +46,8 @@ type Policy interface {
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 	// Possible reports whether the policy can allow a call to the tool.
 	Possible(a *agent.Agent, name string, t *agent.Tool) bool
-	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, whatever
-	// its arguments are. Nil means that no tool is hidden.
+	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, with any
+	// arguments. Nil means that no tool is hidden.
 	Hidden(a *agent.Agent, name string, c *call.Call) []bool
 	// Could reports whether the policy can allow a request with the arguments of c and some value of the argument named
 	// open. The name open may be empty.

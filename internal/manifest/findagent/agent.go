@@ -115,8 +115,8 @@ func (r ActionRails) compile() agent.ToolPolicy {
 	return p
 }
 
-// hosted reports whether the agent has tools and a URL, and the manifest does not say that it runs on the user's
-// machine.
+// hosted reports whether the agent runs at a URL. Such an agent has tools and a URL, and its manifest does not say that
+// it runs on the user's machine.
 func (m *Manifest) hosted() bool {
 	d := m.Delivery
 	return len(m.Tools) > 0 && m.Exec != execs[0] && d != nil && d.Remote != nil && d.Remote.URL != ""

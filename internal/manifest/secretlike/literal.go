@@ -197,8 +197,7 @@ func isAddress(value string) bool {
 		!strings.ContainsAny(value, "@ \t\r\n") && !Find(value).Found()
 }
 
-// PlainValue reports whether a value is not a credential, whatever its name: a switch, a login method or the path of a
-// file.
+// PlainValue reports whether a value is harmless under any name: a switch, a login method or the path of a file.
 func PlainValue(value string) bool { return plainPair.MatchString(value) }
 
 // isLiteral reports whether a value contains literal text. References and the name of an authorization scheme are not

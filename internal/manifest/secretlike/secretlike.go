@@ -19,7 +19,7 @@ type Finding struct {
 	Kind string
 }
 
-// Found reports whether the Finding is not zero.
+// Found reports whether a secret was found.
 func (f Finding) Found() bool { return f.Kind != "" }
 
 // shape is the format of one kind of token: a prefix, followed by at least a minimum number of characters of one class.

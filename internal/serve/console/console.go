@@ -72,7 +72,8 @@ type Backend interface {
 	// browser session. Only this session can complete the sign-in with Connected, which returns the agent's name. An
 	// error is a [*call.Refusal] if the person can fix its cause.
 	Connect(r *http.Request, name, server string, who *identity.Principal, session string) (page string, err error)
-	// ConnectWith is like Connect, for the principal that holds an API key or token, who need not be an administrator.
+	// ConnectWith is like Connect, but for the principal that holds an API key or token. This principal can be any
+	// caller, not only an administrator.
 	ConnectWith(r *http.Request, name, server, key, session string) (page string, who *identity.Principal, err error)
 	Connected(ctx context.Context, who *identity.Principal, session string, answer url.Values) (name string, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.

@@ -138,8 +138,8 @@ func (d *Daemon) showAgent(r *http.Request) (any, *problem) {
 	return doc, nil
 }
 
-// hiddenTools returns the names of the tools that the policy denies to a principal whatever their arguments are. Nothing
-// is hidden from an administrator.
+// hiddenTools returns the names of the tools that the policy denies to a principal with any arguments. Nothing is
+// hidden from an administrator.
 func (d *Daemon) hiddenTools(a *agent.Agent, name string, p *identity.Principal) map[string]bool {
 	if d.options.Hidden == nil || p.Admin {
 		return nil

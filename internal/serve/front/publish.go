@@ -31,7 +31,7 @@ type subscriber struct {
 	hidden []bool // which tools were hidden from the caller at the last check
 	policy any    // the version of the policy at the last check
 	tick   *time.Ticker
-	// signedIn returns the ids of the sign-ins that the client was asked for and that are complete. It may be nil.
+	// signedIn returns the ids of the completed sign-ins that the client was asked for. The function may be nil.
 	signedIn func() []string
 	bytes    atomic.Int64 // the size of the params in the queue
 }

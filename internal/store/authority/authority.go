@@ -139,7 +139,7 @@ func (v *View) Has(row Row) bool {
 	return ok && e.sum == sha256.Sum256(row.Content)
 }
 
-// Knows reports whether the register contains a row with this id, whatever its content is.
+// Knows reports whether the register contains a row with this id and any content.
 func (v *View) Knows(kind Kind, id string) bool {
 	_, ok := v.entries[key{kind, id}]
 	return ok

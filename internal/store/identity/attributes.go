@@ -1,8 +1,7 @@
 package identity
 
-// Attributes contains the properties of a credential's holder that the verified credential contains, besides the
-// holder's name. Policy rules can use the attributes. The claims of a client or an agent about itself are never
-// attributes.
+// Attributes contains what a verified credential says about its holder, apart from the holder's name. Policy rules can
+// use the attributes. The claims of a client or an agent about itself are never attributes.
 type Attributes struct {
 	Kind Kind `json:"kind,omitempty"`
 	// Issuer is the OpenID provider that issued the token. It is empty for an API key.

@@ -40,7 +40,7 @@ func (in interpreter) matches(program string) bool {
 		slices.Contains(in.names, strings.TrimRight(program, "0123456789."))
 }
 
-// isHarmless reports whether an option is known not to change which code runs.
+// isHarmless reports whether an option is known to have no influence on which code runs.
 func (in interpreter) isHarmless(option string) bool {
 	name, _, joined := strings.Cut(option, "=")
 	if joined {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// turns makes sure that this process fetches each package only once at a time, although all servers of all agents can
-// start together.
+// turns ensures that this process never fetches the same package twice at the same time, because all servers of all
+// agents can start together.
 var turns = struct {
 	sync.Mutex
 	byKey map[string]*turn

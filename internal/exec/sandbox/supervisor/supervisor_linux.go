@@ -59,7 +59,7 @@ type Sockets struct {
 	DNS, Relay *os.File
 }
 
-// Close closes the files. It is needed only if they were not passed to Open.
+// Close closes the files. Close is needed only if the files were not passed to Open.
 func (s *Sockets) Close() {
 	for _, f := range []*os.File{s.Notify, s.DNS, s.Relay} {
 		f.Close()
@@ -328,7 +328,7 @@ func newNotifier(f *os.File) (*notifier, error) {
 // end makes receive fail.
 func (n *notifier) end() { unix.Write(n.stop, binary.NativeEndian.AppendUint64(nil, 1)) }
 
-// errEnded means that every process of the sandbox has ended, or that end was called.
+// errEnded means that every process of the sandbox has ended, or that the method end was called.
 var errEnded = errors.New("the sandbox has ended")
 
 // receive waits for the next system call.

@@ -73,8 +73,9 @@ var (
 	address        = regexp.MustCompile(`^([\w.+-]+@)?([a-z0-9-]+\.)+[a-z]{2,}$`)
 )
 
-// publicPrefix returns the length of the beginning of a secret that all secrets of its kind share: a prefix such as
-// "sk_live_", the scheme of a URL, or the header of a JSON Web Token. Answers contain such prefixes in harmless places.
+// publicPrefix returns the length of a secret's public prefix, which all secrets of the same kind share: a prefix such
+// as "sk_live_", the scheme of a URL, or the header of a JSON Web Token. Answers contain such prefixes in harmless
+// places.
 func publicPrefix(s string) (n int) {
 	for _, f := range Standard().formats {
 		if prefix := f.parts[0].text; len(prefix) <= len(s) && strings.EqualFold(s[:len(prefix)], prefix) {

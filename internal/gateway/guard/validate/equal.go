@@ -87,7 +87,7 @@ func (e *evaluation) equal(a, b any) bool {
 	return a == b
 }
 
-// unique reports whether no two items of an array are equal.
+// unique reports whether all items of an array are different.
 func (e *evaluation) unique(array []any) bool {
 	if len(array) <= 8 { // for few items, a comparison of all pairs takes less memory than a map
 		for i, item := range array {

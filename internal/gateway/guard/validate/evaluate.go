@@ -82,7 +82,7 @@ func (e *evaluation) fail(format string, args ...any) bool {
 	return false
 }
 
-// enough reports whether the rest of a value need not be evaluated after a failure.
+// enough reports whether the evaluation can stop after a failure, because no more problems are to be reported.
 func (e *evaluation) enough(report bool) bool { return !report || len(e.problems) >= maxProblems }
 
 // seen contains the members or items of a value that a schema has evaluated, for unevaluatedProperties and
