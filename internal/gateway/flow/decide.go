@@ -197,8 +197,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case strong && len(hits) >= maxHits: // an attacker may add copies so that the search does not reach the request
 		d.report(l, AskedFor, false, &hits[0])
 	case own || attested:
-	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)):
-		// an identifier from the user's own service
+	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
 	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.adds() && l.role == destination && contactNames[l.name]):
 		// values that agents often enter, such as names in forms, or contacts in the user's own data
