@@ -239,9 +239,9 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 	}
 }
 
-// answerFile reports the use of a file to Observe and lets the kernel carry out the call. A call that changes a file
-// is reported before the kernel carries it out, so that found describes the state before the call. Other calls are
-// reported afterwards, so that the program does not wait.
+// answerFile reports the use of a file to Observe and lets the kernel carry out the call. A call that changes a file is
+// reported before the kernel carries it out, so that the function found describes the state before the call. Other
+// calls are reported afterwards, so that the program does not wait.
 func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notification, call shim.FileCall) {
 	if call.Moves || call.Links {
 		s.Moving.RLock()
