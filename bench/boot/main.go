@@ -1,17 +1,18 @@
-// Command boot measures how long an agent's tool servers take to start and to answer tools/list.
+// Command boot measures how long an agent's tool servers take to answer tools/list and a first call.
 //
 //	bench/run boot
 //
 // The agent is agents/default.json with its four npm servers. The command compares these ways to start the servers:
 //
-//   - all servers through "ambit run", which uses the lock file in agents and hashes each package before it runs;
-//   - each server alone through "ambit run";
+//   - "ambit run", which lists the tools in the lock file and starts a server at its first call;
+//   - "ambit run --lazy=false", which starts all servers at once. Both hash a package before they run it;
 //   - all servers at the same time with "npx -y package@version", the usual command in MCP clients, from a warm cache.
 //     Even then, npx sends a request to the registry. The command therefore also measures npx with --prefer-offline,
 //     which prevents this request.
 //
-// Every round measures each way once, in a different order. The first round downloads the packages into a temporary
-// folder and does not count. The output shows medians. The command needs bin/ambit, which make build creates.
+// The first call is list_allowed_directories of the server fs, made as soon as the tools are listed. Every round measures
+// each way once, in a different order. The first round downloads the packages into a temporary folder and does not
+// count. The output shows medians. The command needs bin/ambit, which make build creates.
 package main
 
 import (
@@ -26,9 +27,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 )
@@ -46,15 +50,15 @@ func main() {
 // way is one way to start servers.
 type way struct {
 	name string
-	// start starts the servers and returns the time until all of them are ready.
-	start func(ctx context.Context) (time.Duration, error)
-	took  []time.Duration
+	// start starts the servers, calls a tool and stops the servers.
+	start         func(ctx context.Context) (times, error)
+	listed, first []time.Duration
 }
 
-func (w *way) median() time.Duration {
-	slices.Sort(w.took)
-	return w.took[len(w.took)/2]
-}
+// times are the times from the start of a program to the list of all tools and to the answer to the first call.
+type times struct{ listed, first time.Duration }
+
+func median(took []time.Duration) time.Duration { return took[len(took)/2] }
 
 func run(ambit string, rounds int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
@@ -72,13 +76,11 @@ func run(ambit string, rounds int) error {
 		return err
 	}
 
-	together := &way{name: "ambit, together", start: b.together}
-	npx := &way{name: "npx, together", start: func(ctx context.Context) (time.Duration, error) { return b.npx(ctx) }}
-	offline := &way{name: "npx --prefer-offline, together", start: func(ctx context.Context) (time.Duration, error) { return b.npx(ctx, "--prefer-offline") }}
-	ways := []*way{together, npx, offline}
-	for _, s := range b.servers {
-		ways = append(ways, &way{name: "ambit, " + s.Alias + " alone", start: func(ctx context.Context) (time.Duration, error) { return b.run(ctx, s.Alias) }})
-	}
+	lazy := &way{name: "ambit run", start: func(ctx context.Context) (times, error) { return b.run(ctx) }}
+	eager := &way{name: "ambit run --lazy=false", start: func(ctx context.Context) (times, error) { return b.run(ctx, "--lazy=false") }}
+	npx := &way{name: "npx", start: func(ctx context.Context) (times, error) { return b.npx(ctx) }}
+	offline := &way{name: "npx --prefer-offline", start: func(ctx context.Context) (times, error) { return b.npx(ctx, "--prefer-offline") }}
+	ways := []*way{lazy, eager, npx, offline}
 	for round := range rounds + 1 {
 		for i := range ways {
 			w := ways[(i+round)%len(ways)]
@@ -87,37 +89,34 @@ func run(ambit string, rounds int) error {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 			if round > 0 {
-				w.took = append(w.took, took)
+				w.listed, w.first = append(w.listed, took.listed), append(w.first, took.first)
 			}
 		}
 	}
-	return report(rounds, together, npx, offline, ways[3:])
+	return report(rounds, len(b.servers), ways)
 }
 
-func report(rounds int, together, npx, offline *way, alone []*way) error {
-	fmt.Printf("from start to ready, %d servers; median of %d rounds; %d cores\n\n", len(alone), rounds, runtime.NumCPU())
+// report prints the times of the given ways. The first way is lazy, and the third is npx.
+func report(rounds, servers int, ways []*way) error {
+	fmt.Printf("milliseconds from the start, %d servers; median of %d rounds; %d cores\n\n", servers, rounds, runtime.NumCPU())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tmedian ms\tleast\tmost\t")
-	row := func(w *way) {
-		m := w.median()
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t\n", w.name, m.Milliseconds(), w.took[0].Milliseconds(), w.took[len(w.took)-1].Milliseconds())
+	fmt.Fprintln(table, "\ttools/list\tleast\tmost\tfirst call\tleast\tmost\t")
+	for _, w := range ways {
+		slices.Sort(w.listed)
+		slices.Sort(w.first)
+		fmt.Fprintf(table, "%s", w.name)
+		for _, took := range [][]time.Duration{w.listed, w.first} {
+			fmt.Fprintf(table, "\t%d\t%d\t%d", median(took).Milliseconds(), took[0].Milliseconds(), took[len(took)-1].Milliseconds())
+		}
+		fmt.Fprintln(table, "\t")
 	}
-	var slowest, sum time.Duration
-	for _, w := range alone {
-		row(w)
-		slowest, sum = max(slowest, w.median()), sum+w.median()
-	}
-	row(together)
-	row(npx)
-	row(offline)
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
-	fmt.Printf("\none after the other : together      %.2f (%d ms : %d ms)\n", ratio(sum, together.median()), sum.Milliseconds(), together.median().Milliseconds())
-	fmt.Printf("together : the slowest server       %.2f\n", ratio(together.median(), slowest))
-	fmt.Printf("npx : ambit, both together          %.2f (goal: at least 2)\n", ratio(npx.median(), together.median()))
-	fmt.Printf("npx --prefer-offline : ambit        %.2f\n", ratio(offline.median(), together.median()))
+	ratio := func(a, b []time.Duration) float64 { return float64(median(a)) / float64(median(b)) }
+	lazy, npx := ways[0], ways[2]
+	fmt.Printf("\nnpx : ambit, tools/list   %.1f (goal: at least 5)\n", ratio(npx.listed, lazy.listed))
+	fmt.Printf("npx : ambit, first call   %.1f (goal: at least 2)\n", ratio(npx.first, lazy.first))
 	return nil
 }
 
@@ -133,89 +132,94 @@ type server struct {
 	Args    []string `json:"args"`
 }
 
-// all names the manifest with all servers. A manifest with a single server has the name of the server.
-const all = "all servers"
-
-// write writes the manifests and copies the lock file to the temporary folder.
+// write copies the manifest and the lock file to the temporary folder.
 func (b *bench) write(agents string) error {
-	text, err := os.ReadFile(filepath.Join(agents, "default.json"))
+	for _, name := range []string{"default.json", "ambit.lock"} {
+		text, err := os.ReadFile(filepath.Join(agents, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(b.dir, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(b.dir, "default.json"))
 	if err != nil {
 		return err
 	}
-	var manifest map[string]json.RawMessage
-	var each []json.RawMessage
-	if err := json.Unmarshal(text, &manifest); err != nil {
-		return err
+	var manifest struct {
+		Servers []server `json:"servers"`
 	}
-	if err := json.Unmarshal(manifest["servers"], &each); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(manifest["servers"], &b.servers); err != nil {
-		return err
-	}
-	lock, err := os.ReadFile(filepath.Join(agents, "ambit.lock"))
-	if err != nil {
-		return err
-	}
-	files := map[string][]byte{"ambit.lock": lock, all + ".json": text}
-	for i, s := range b.servers {
-		if manifest["servers"], err = json.Marshal(each[i : i+1]); err != nil {
-			return err
-		}
-		if files[s.Alias+".json"], err = json.Marshal(manifest); err != nil {
-			return err
-		}
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(b.dir, name), content, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	err = json.Unmarshal(text, &manifest)
+	b.servers = manifest.Servers
+	return err
 }
 
-func (b *bench) together(ctx context.Context) (time.Duration, error) { return b.run(ctx, all) }
-
-func (b *bench) run(ctx context.Context, name string) (time.Duration, error) {
-	return b.ready(ctx, b.ambit, "run", name+".json")
+func (b *bench) run(ctx context.Context, options ...string) (times, error) {
+	return b.start(ctx, true, b.ambit, append([]string{"run", "default.json"}, options...)...)
 }
 
 // npx starts all servers at the same time with npx and the given options.
-func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, error) {
-	took, errs := make([]time.Duration, len(b.servers)), make([]error, len(b.servers))
+func (b *bench) npx(ctx context.Context, options ...string) (times, error) {
+	took, errs := make([]times, len(b.servers)), make([]error, len(b.servers))
 	var wg sync.WaitGroup
 	for i, s := range b.servers {
-		wg.Go(func() { took[i], errs[i] = b.ready(ctx, s.Command, slices.Concat(options, s.Args)...) })
+		wg.Go(func() {
+			took[i], errs[i] = b.start(ctx, s.Alias == calledServer, s.Command, slices.Concat(options, s.Args)...)
+		})
 	}
 	wg.Wait()
-	return slices.Max(took), errors.Join(errs...)
+	var all times
+	for _, t := range took {
+		all.listed, all.first = max(all.listed, t.listed), max(all.first, t.first)
+	}
+	return all, errors.Join(errs...)
 }
 
-// ready starts a program, waits until it has listed its tools, and stops it. It returns the time until the list
-// arrived.
-func (b *bench) ready(ctx context.Context, program string, args ...string) (time.Duration, error) {
+// The server and the tool of the first call.
+const (
+	calledServer = "fs"
+	calledTool   = "list_allowed_directories"
+)
+
+// start starts a program, waits until it has listed its tools, makes the first call if call is set, and stops the
+// program.
+func (b *bench) start(ctx context.Context, call bool, program string, args ...string) (took times, err error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.WaitDelay = b.dir, time.Second
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(b.dir, "home"), "npm_config_cache="+filepath.Join(b.dir, "npm"))
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return 0, err
+		return took, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return 0, err
+		return took, err
 	}
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return took, err
 	}
+	defer cmd.Wait() // the exit code does not matter
 	conn := mcpwire.New(mcpwire.Stdio(out, in), mcpwire.Options{Legacy: true})
-	if _, err = conn.Negotiate(ctx); err == nil {
-		_, err = conn.ListTools(ctx)
+	defer conn.Close() // this closes the program's input
+	if _, err := conn.Negotiate(ctx); err != nil {
+		return took, err
 	}
-	took := time.Since(began)
-	conn.Close() // this closes the program's input
-	_ = cmd.Wait()
+	tools, err := conn.ListTools(ctx)
+	took.listed = time.Since(began)
+	if err != nil || !call {
+		return took, err
+	}
+	i := slices.IndexFunc(tools, func(t mcpwire.Tool) bool { return strings.HasSuffix(t.Name, calledTool) })
+	if i < 0 {
+		return took, fmt.Errorf("%s has no tool %s", program, calledTool)
+	}
+	result, err := conn.CallTool(ctx, mcpwire.ToolCall{Name: tools[i].Name, Arguments: jsontext.Value(`{}`)})
+	took.first = time.Since(began)
+	if err == nil && !strings.Contains(string(result), "Allowed directories") {
+		err = fmt.Errorf("%s answered %s", program, result)
+	}
 	return took, err
 }
 

@@ -62,6 +62,8 @@ func newRun(t *terminal) *cobra.Command {
 		"refuse an agent that is not hosted at a URL; calls to a hosted agent always go to its server")
 	cmd.Flags().StringVar(&f.address, "http", "",
 		"serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
+	cmd.Flags().BoolVar(&f.lazy, "lazy", true,
+		"start a server at its first call, if ambit.lock contains its tools; --lazy=false starts every server at once")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil,
 		"pass through these server features, even though no manifest declares them: "+strings.Join(front.Exposable, ", "))
 	return cmd
@@ -70,7 +72,7 @@ func newRun(t *terminal) *cobra.Command {
 type runFlags struct {
 	skill, address string
 	expose         []string
-	remote         bool
+	remote, lazy   bool
 	development
 	approvalFlags
 }
@@ -96,7 +98,7 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 		return o, err
 	}
 	o.Name, o.UnconfinedServers = registeredName(o.Home, m), f.unconfined
-	o.Sole = f.address == ""
+	o.Sole, o.Lazy = f.address == "", f.lazy
 	o.Approvals, o.Flow = f.Approvals, gateway.NewFlow()
 	if o.Expose, err = exposed(f.expose); err != nil {
 		return o, err

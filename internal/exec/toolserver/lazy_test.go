@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,5 +220,51 @@ func TestLazyServerIsOptional(t *testing.T) {
 	}
 	if r.stops(hand, m.order[0]); m.Definition(echo) == nil {
 		t.Error("the tool is not listed while the server is stopped")
+	}
+}
+
+// A server whose tools are locked is listed without being started. It is verified before its first call, and it keeps
+// running while no call uses it.
+func TestStartAtTheFirstCall(t *testing.T) {
+	r := newRig(t)
+	r.fake("one", []string{"echo"})
+	r.fake("two", []string{"echo"})
+	r.fake("partly", []string{"echo", "read"})
+	r.fake("required", []string{"echo"}).Required = true
+	r.fake("unlocked", []string{"echo"})
+	first := r.proven()
+	r.lock(first)
+	first.Close()
+	delete(r.o.Lock.Agents[r.agent.ID].Servers, "unlocked")
+	delete(r.o.Lock.Agents[r.agent.ID].Servers["partly"].Tools, "read")
+	r.o.Servers = Deferred(r.agent, r.o.Lock)
+	starts := func() string { return r.read("one/lives") + " " + r.read("two/lives") }
+	if starts() != "1 1" {
+		t.Fatalf("for the lock file, the servers were started %s times", starts())
+	}
+	m := r.start()
+	m.Wake(t.Context())
+	var started []string
+	for _, p := range m.Proofs() {
+		started = append(started, p.Alias)
+	}
+	if want := []string{"partly", "required", "unlocked"}; !slices.Equal(started, want) {
+		t.Errorf("before the first call, these servers were started: %q, want %q", started, want)
+	}
+	if got := string(m.Definition(r.tool("one", "echo"))); !strings.Contains(got, "It does echo.") {
+		t.Errorf("before the first call, the list contains %q", got)
+	}
+	r.works(m, "one")
+	if starts() != "2 1" {
+		t.Errorf("after a call to one, one and two were started %s times, want 2 1", starts())
+	}
+	if r.idles(m.servers["one"]) {
+		t.Error("the server was stopped, although it may hold state")
+	}
+
+	r.write("two/tools.json", strings.Replace(definition("echo"), "It does", "It did", 1))
+	_, refusal := r.call(m, "two", "echo", `{}`)
+	if refusal == nil || refusal.Code != call.ServerDrifted {
+		t.Errorf("the first call to a server that differs from the lock file: %v, want %s", refusal, call.ServerDrifted)
 	}
 }

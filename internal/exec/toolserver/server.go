@@ -26,6 +26,8 @@ type server struct {
 	agent string // the id of the agent
 	alias string
 	lazy  bool
+	// If onCall is set, only a call starts the lazy server, and it keeps running.
+	onCall bool
 	// If optional is set, lists omit the server's tools while the server is unavailable.
 	optional bool
 	spec     *Spec
@@ -72,7 +74,7 @@ type server struct {
 
 func newServer(id string, spec Spec, o Options) *server {
 	s := &server{
-		agent: id, alias: spec.Alias, lazy: spec.Lazy, optional: spec.Optional, spec: &spec,
+		agent: id, alias: spec.Alias, lazy: spec.Lazy, onCall: spec.OnCall, optional: spec.Optional, spec: &spec,
 		options: o, tools: spec.Definitions,
 		recheck: make(chan struct{}, 1), settled: make(chan struct{}),
 		demand: demand{asleep: spec.Lazy, wanted: make(chan struct{}, 1)},

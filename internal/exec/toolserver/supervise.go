@@ -397,7 +397,7 @@ func (s *server) keepRunning() (done func()) {
 
 // idleCheck returns a channel that fires when a lazy server may be idle. The channel is nil for other servers.
 func (s *server) idleCheck() <-chan time.Time {
-	if !s.lazy {
+	if !s.stopsIdle() {
 		return nil
 	}
 	s.mu.Lock()
@@ -411,7 +411,7 @@ func (s *server) idleCheck() <-chan time.Time {
 func (s *server) stopIdle() bool {
 	s.mu.Lock()
 	d := &s.demand
-	if !s.lazy || d.busy > 0 || s.options.clock.Now().Sub(d.used) < s.options.Idle || s.isWatched() {
+	if !s.stopsIdle() || d.busy > 0 || s.options.clock.Now().Sub(d.used) < s.options.Idle || s.isWatched() {
 		s.mu.Unlock()
 		return false
 	}
@@ -422,6 +422,9 @@ func (s *server) stopIdle() bool {
 	s.log("stopped the idle server")
 	return true
 }
+
+// stopsIdle reports whether the server is stopped when it is idle.
+func (s *server) stopsIdle() bool { return s.lazy && !s.onCall }
 
 func (s *server) sleeping() bool {
 	s.mu.Lock()
@@ -454,12 +457,12 @@ func (s *server) patience() (_ time.Duration, starting bool) {
 }
 
 // Wake starts the lazy servers and waits a few seconds for them. If a server becomes ready later, clients are
-// notified.
+// notified. It does not start a server with [Spec.OnCall].
 func (m *Manager) Wake(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	m.each(func(s *server) {
-		if !s.lazy {
+		if !s.lazy || s.onCall {
 			return
 		}
 		if _, err := s.ready(ctx); err != nil {

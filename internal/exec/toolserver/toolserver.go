@@ -41,7 +41,7 @@
 // A lazy server ([Spec.Lazy]) starts when it is first used, by a call or by a request for the list of
 // tools. It stops after some time without use. After another start, it must advertise the same tools as at
 // the first verification. If the start fails, calls are refused with the reason. The manager retries the
-// start with growing pauses.
+// start with growing pauses. With [Spec.OnCall], only a call starts the server, and it keeps running.
 //
 // Credential values are removed from a server's log and errors before any other code reads them.
 //
@@ -158,6 +158,9 @@ type Spec struct {
 	Definitions map[string][]byte
 	// If Lazy is set, the server starts at its first use and stops when it is idle.
 	Lazy bool
+	// If OnCall is set, a lazy server starts at its first call. A list shows Definitions and does not start the server.
+	// The server does not stop when it is idle, because it may hold state.
+	OnCall bool
 	// If Optional is set, the tools of a lazy server are omitted from lists while the server is unavailable.
 	Optional bool
 	// Launch starts the server's program, which the caller has already verified. If Launch is nil, the manager
@@ -198,6 +201,29 @@ func Declared(a *agent.Agent) []Spec {
 			if on, ok := t.Binding.(agent.OnServer); ok && on.Alias == s.Alias {
 				specs[i].Tools = append(specs[i].Tools, t.Name)
 			}
+		}
+	}
+	return specs
+}
+
+// Deferred is like [Declared], but a server starts at its first call if it is a program and the lock file contains
+// exactly its declared tools. A required server starts immediately.
+func Deferred(a *agent.Agent, lock *pack.Lock) []Spec {
+	specs := Declared(a)
+	for i := range specs {
+		s := &specs[i]
+		locked := lock.Server(a.ID, s.Alias)
+		if s.Transport != agent.Stdio || s.Required || locked == nil || len(locked.Tools) != len(s.Tools) {
+			continue
+		}
+		definitions := make(map[string][]byte, len(locked.Tools))
+		for _, name := range s.Tools {
+			if t, ok := locked.Tools[name]; ok {
+				definitions[name] = t.Definition
+			}
+		}
+		if len(definitions) == len(s.Tools) {
+			s.Lazy, s.OnCall, s.Definitions = true, true, definitions
 		}
 	}
 	return specs

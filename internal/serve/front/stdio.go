@@ -20,8 +20,9 @@ const (
 	maxMessage = 32 << 20
 	// maxCalls is the maximum number of open requests of one client.
 	maxCalls = 256
-	// lastAnswers is how long running calls are allowed to continue after the end of the client's input.
-	lastAnswers = 10 * time.Second
+	// lastAnswers is how long running calls are allowed to continue after the end of the client's input. A call may first
+	// have to start its server.
+	lastAnswers = 30 * time.Second
 )
 
 // After errTooLong, the session is closed, because the start of the next message is unknown.

@@ -109,6 +109,9 @@ type Options struct {
 	Skills map[string]call.Allowlist
 	// If Sole is set, the agent has only one client, which is connected through stdio.
 	Sole bool
+	// If Lazy is set, a server starts at its first call if the lock file contains its tools. Lazy has no effect with
+	// Expose, because only a running server can say which other features it has.
+	Lazy bool
 	// If Persist is set, a server is started again if its first start fails. Long-running agents set Persist.
 	Persist bool
 	// If Contain is set, a server is refused unless its program can run in its own PID namespace with ambit's files
@@ -291,6 +294,9 @@ func (a *Agent) start() {
 		o.Confine = c
 	}
 	o.Servers = resolved.Servers(o, a.options.Egress, true)
+	if a.options.Lazy && len(a.options.Expose) == 0 && o.Servers == nil {
+		o.Servers = toolserver.Deferred(who, lock)
+	}
 	if isCode(who) && !a.openBundle(&o) {
 		return
 	}
