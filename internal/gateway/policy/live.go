@@ -358,8 +358,8 @@ func (s *snapshot) base(on subject) string {
 	return ""
 }
 
-// requestedScopes returns the scopes in a list that the agent's manifest requests for a server. The result is in the
-// order of the manifest.
+// requestedScopes filters a list of scopes. It returns the scopes that the agent's manifest requests for a server, in
+// the order of the manifest.
 func requestedScopes(a *agent.Agent, server string, scopes []string) []string {
 	var requested []string
 	for i := range a.Requirements {
