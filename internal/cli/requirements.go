@@ -104,7 +104,7 @@ func (t *terminal) findNeedsIn(
 	n.hidden = t.hiddenFrom(m.Agent(), registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
-		return n, errors.Join(err, addAccess(ctx, &n, t.rights(m, a), b))
+		return n, errors.Join(err, t.addAccess(ctx, &n, t.rights(m, a), b))
 	}
 	found := resolved.Found()
 	scopes, err := policy.ReadScopes(t.home.Config())
@@ -115,7 +115,7 @@ func (t *terminal) findNeedsIn(
 	rights := t.rights(m, resolved.Agent())
 	name, rules := rights.Name, t.rules(t.home)
 	gw := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
-	if err := addAccess(ctx, &n, rights, b); err != nil {
+	if err := t.addAccess(ctx, &n, rights, b); err != nil {
 		return n, err
 	}
 	n.addServers(found, func(of *agent.Tool) bool {
@@ -172,7 +172,7 @@ func (t *terminal) rights(m *manifest.Manifest, a *agent.Agent) host.Rights {
 }
 
 // addAccess adds what each server can use: what the manifest implies, and what the owner allowed.
-func addAccess(ctx context.Context, n *needSet, rights host.Rights, b *store.Store) error {
+func (t *terminal) addAccess(ctx context.Context, n *needSet, rights host.Rights, b *store.Store) error {
 	for i := range rights.Agent.Servers {
 		s := &rights.Agent.Servers[i]
 		access := rights.Implied(s)
@@ -183,7 +183,11 @@ func addAccess(ctx context.Context, n *needSet, rights host.Rights, b *store.Sto
 			}
 			access = access.With(allowance.Access(list))
 		}
-		n.servers = append(n.servers, daemon.AccessOf(s, access, host.Confines))
+		of := daemon.AccessOf(s, access, host.Confines)
+		if of.Confined {
+			of.Private = filepath.Dir(t.home.ServerFiles(rights.Name, rights.Agent.ID, s.Alias))
+		}
+		n.servers = append(n.servers, of)
 	}
 	return nil
 }
@@ -237,7 +241,9 @@ func (n *needSet) addShell(all *agent.Agent, s agent.Server) {
 	for i := range n.servers {
 		if of := &n.servers[i]; of.Alias == s.Alias {
 			isConnect := func(r agent.Right) bool { return r.Kind == agent.CanConnect }
+			private := of.Private
 			*of = daemon.AccessOf(&s, slices.DeleteFunc(all.Access(&s), isConnect), true)
+			of.Private = private
 		}
 	}
 	watch := fmt.Sprintf("the agent may run shell commands without approval; server %s runs them in the sandbox, "+

@@ -87,9 +87,9 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 			return fileFailure(err)
 		}
 	}
-	written := 0
+	private, written := t.home.AgentFiles(name), []string{}
 	if gone {
-		written = countFiles(t.home.AgentFiles(name))
+		written = append(written, filesIn(private)...)
 	}
 	if gone && !f.dryRun {
 		if err := t.removeAgent(ctx, ledger, name); err != nil {
@@ -97,13 +97,15 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 		}
 	}
 	doc := map[string]any{
-		"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun, "server_files": written,
+		"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun, "server_files": len(written),
+		"server_paths": written,
 	}
 	return t.show(doc, func() {
 		if f.dryRun {
-			if written > 0 {
-				t.notef("this would delete %s that the agent's servers wrote to their private folders",
-					count(written, "file"))
+			if len(written) > 0 {
+				t.notef("this would delete %s that the agent's servers wrote to their private folders in %s",
+					count(len(written), "file"), diag.Printable(private))
+				t.listDeleted(written)
 			}
 			t.notef("nothing was changed, because this was a dry run")
 			return
@@ -117,21 +119,33 @@ func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) e
 		for _, row := range rows {
 			t.notef("  %s: removed", row.Client)
 		}
-		if written > 0 {
-			t.notef("  %s that the agent's servers wrote to their private folders: deleted", count(written, "file"))
+		if len(written) > 0 {
+			t.notef("  %s that the agent's servers wrote to their private folders: deleted", count(len(written), "file"))
+			t.listDeleted(written)
 		}
 	})
 }
 
-// countFiles returns the number of regular files in a folder.
-func countFiles(dir string) (n int) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // unreadable files are not counted
+// filesIn returns the paths of the regular files in a folder.
+func filesIn(dir string) (files []string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error { // unreadable files are left out
 		if d != nil && d.Type().IsRegular() {
-			n++
+			files = append(files, path)
 		}
 		return nil
 	})
-	return n
+	return files
+}
+
+// listDeleted prints the paths of deleted files. It prints at most ten paths.
+func (t *terminal) listDeleted(files []string) {
+	const most = 10
+	for _, file := range files[:min(len(files), most)] {
+		t.notef("    %s", diag.Printable(file))
+	}
+	if more := len(files) - most; more > 0 {
+		t.notef("    and %s; --json lists all", count(more, "more file"))
+	}
 }
 
 // whereLeft describes the clients in which an agent is still installed.

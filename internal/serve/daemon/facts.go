@@ -2,8 +2,12 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -37,13 +41,27 @@ type ServerAccess struct {
 	// Never contains the kinds of right that a confined server lacks entirely. The possible kinds are write, connect
 	// and execute.
 	Never []agent.RightKind `json:"never"`
+	// Missing lists the paths in the access that do not exist. The server sees its own files there, and ambit keeps these
+	// files in the folder Private.
+	Missing []string `json:"missing"`
+	Private string   `json:"private_folder,omitempty"`
 }
 
 // AccessOf returns what a server can use. If confines is true, this system confines servers.
 func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess {
 	out := ServerAccess{
 		Alias: s.Alias, Confined: confines && s.Transport == agent.Stdio, Access: append(agent.Access{}, access...),
-		Proposed: agent.Access{}, Never: []agent.RightKind{},
+		Proposed: agent.Access{}, Never: []agent.RightKind{}, Missing: []string{},
+	}
+	if absolute, err := toolserver.Absolute(access); err == nil && out.Confined {
+		for _, r := range slices.Concat(absolute.Of(agent.CanRead), absolute.Of(agent.CanWrite)) {
+			_, err := os.Stat(r.What)
+			// The server gets no private folder in place of these two.
+			shared := slices.Contains([]string{"/", "/tmp"}, filepath.Dir(r.What))
+			if errors.Is(err, fs.ErrNotExist) && !shared && !slices.Contains(out.Missing, r.What) {
+				out.Missing = append(out.Missing, r.What)
+			}
+		}
 	}
 	for _, r := range s.Proposed {
 		if !inForce(access, r) {
@@ -89,6 +107,12 @@ func (s ServerAccess) Lines(remote bool) []string {
 	for _, r := range s.Proposed {
 		r.What = placeText(r.What)
 		lines = append(lines, "proposed, not in force: "+r.String())
+	}
+	for _, path := range s.Missing {
+		if s.Private != "" {
+			lines = append(lines, path+" does not exist, so the server keeps its own in "+s.Private+
+				", which ambit uninstall deletes; to use the path above, create it first")
+		}
 	}
 	never := map[agent.RightKind]string{
 		agent.CanWrite:   "never writes outside its private folder",
