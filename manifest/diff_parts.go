@@ -140,20 +140,28 @@ func (d *differ) slots(old, new *agent.Agent) {
 	})
 }
 
+// needsGrant follows a requested scope, because a request alone permits no call.
+const needsGrant = "; this has an effect only if your policy grants it"
+
 func (d *differ) requirements(old, new *agent.Agent) {
 	key := func(r *agent.Requirement) string { return r.Server }
 	eachPair(old.Requirements, new.Requirements, key, func(id string, before, after *agent.Requirement) {
 		what := "server " + id
 		switch {
 		case before == nil:
-			d.widen("server", "new: %s with scopes %s", id, list(after.Scopes))
+			d.widen("server", "new: %s with scopes %s"+needsGrant, id, list(after.Scopes))
 			d.access(what+" proposal", nil, after.Proposed)
 			return
 		case after == nil:
 			d.narrow("server", "gone: %s", id)
 			return
 		}
-		d.compareSets(what+" scope", before.Scopes, after.Scopes)
+		for _, s := range without(after.Scopes, before.Scopes) {
+			d.widen(what+" scope", "new: %s"+needsGrant, s)
+		}
+		for _, s := range without(before.Scopes, after.Scopes) {
+			d.narrow(what+" scope", "gone: %s", s)
+		}
 		d.access(what+" proposal", before.Proposed, after.Proposed)
 		if before.Version != after.Version {
 			d.widen(what, "accepts different versions: %s → %s", quoted(before.Version), quoted(after.Version))

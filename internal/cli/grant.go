@@ -354,6 +354,12 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 	})
 }
 
+// grantCommand returns the command that grants an agent some scopes of a server.
+func grantCommand(name, server string, scopes []string) string {
+	return "ambit grant " + diag.ShellWord(name) + " --server " + diag.ShellWord(server) +
+		" --scope " + diag.ShellWord(strings.Join(scopes, ","))
+}
+
 // completeServer replaces a shortened server id with the full id, both in --server and in the grants. The shortened id
 // is the last part of the full id. The manifest of an agent that is not installed yet is unknown, so then the id comes
 // from the catalogue.

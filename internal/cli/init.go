@@ -199,8 +199,7 @@ func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 		next = append(next, "ambit lock "+word)
 	case agent.GPARS:
 		for _, n := range r.Manifest.Agent().Requirements {
-			scopes := diag.ShellWord(strings.Join(n.Scopes, ","))
-			next = append(next, "ambit grant "+diag.ShellWord(d.Name)+" --server "+diag.ShellWord(n.Server)+" --scope "+scopes)
+			next = append(next, grantCommand(d.Name, n.Server, n.Scopes))
 		}
 	case agent.Covenant:
 		next = append(next, "ambit call "+word+" "+diag.ShellWord(d.Name)+" --input '{\"text\": \"hello\"}'")

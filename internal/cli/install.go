@@ -73,7 +73,9 @@ type installDocument struct {
 	Warnings []string        `json:"warnings"`
 	Missing  []missingSecret `json:"missing"`
 	// Watch contains the points that the user should check before installing the agent.
-	Watch   []string       `json:"watch"`
+	Watch []string `json:"watch"`
+	// Grants contains the commands that grant the scopes that a GPARS agent requests and does not have.
+	Grants  []string       `json:"grants_needed"`
 	Origin  agentOrigin    `json:"origin"`
 	Servers []provenServer `json:"servers"` // the proofs of the agent's servers
 }
@@ -120,7 +122,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 	in := &installer{t: t, flags: f, system: system, m: m, clients: clients}
 	in.doc = installDocument{
 		DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{},
-		Missing: []missingSecret{}, Watch: []string{}, Servers: []provenServer{},
+		Missing: []missingSecret{}, Watch: []string{}, Grants: []string{}, Servers: []provenServer{},
 	}
 	if err := in.run(ctx); err != nil {
 		return err
@@ -168,7 +170,8 @@ func (in *installer) run(ctx context.Context) error {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		in.compare, in.stage, in.consent, in.plan, in.introduce, in.askCredentials, in.prove, in.copyAgent, in.write, in.listMissing,
+		in.compare, in.stage, in.consent, in.plan, in.introduce, in.askCredentials, in.prove, in.copyAgent, in.write,
+		in.listMissing, in.listGrants,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
@@ -92,6 +93,9 @@ func (in *installer) introduce(ctx context.Context) error {
 	t, a := in.t, with.agent
 	in.doc.Watch = append(in.doc.Watch, with.watch...)
 	in.doc.Origin = originOf(in.m)
+	if err := in.findGrants(with); err != nil {
+		return err
+	}
 	// An agent in the folder of installed agents is new if no client starts it yet.
 	if in.prior != nil && (!in.inPlace() || in.ledger.Agents[in.name] != nil) {
 		return nil
@@ -116,6 +120,30 @@ func (in *installer) introduce(ctx context.Context) error {
 	}
 	return no("to see what the agent may do, run: ambit inspect "+diag.ShellWord(in.m.Path)+"; to install it, use --yes",
 		"%s needs your consent, because \"Look twice\" lists %s%s", in.m.Path, count(len(in.doc.Watch), "point"), more)
+}
+
+// findGrants determines the grants that the agent lacks. A grant for the installed version also applies to a new version,
+// although findNeeds does not know the new version under the name of the installed one.
+func (in *installer) findGrants(with needSet) error {
+	granted, err := in.t.scopesGranted()
+	if err != nil {
+		return err
+	}
+	for _, r := range slices.Concat(with.required, with.optional) {
+		var lacking []string
+		for _, s := range r.Scopes {
+			holds := slices.ContainsFunc(granted, func(g policy.Grant) bool {
+				return g.Agent == in.name && g.ID == with.agent.ID && g.Server == r.Server && g.Scope == s.Scope
+			})
+			if !holds && !s.Granted && !s.partlyGranted() {
+				lacking = append(lacking, s.Scope)
+			}
+		}
+		if len(lacking) > 0 {
+			in.doc.Grants = append(in.doc.Grants, grantCommand(in.name, r.Server, lacking))
+		}
+	}
+	return nil
 }
 
 // consent prints the differences between the new agent and the installed agent. If the new agent is allowed to do more,

@@ -61,6 +61,17 @@ func (in *installer) listMissing(context.Context) error {
 	return nil
 }
 
+// listGrants prints the commands that grant the scopes that the agent lacks.
+func (in *installer) listGrants(context.Context) error {
+	if len(in.doc.Grants) > 0 {
+		in.note("your policy does not grant the agent's scopes yet; to grant them, run:")
+	}
+	for _, command := range in.doc.Grants {
+		in.note("  %s", command)
+	}
+	return nil
+}
+
 // introduceSlot prints the label of a credential slot as a heading, and the slot's description.
 func (t *terminal) introduceSlot(a *agent.Agent, ref string) {
 	if a == nil {

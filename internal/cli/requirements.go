@@ -118,14 +118,19 @@ func (t *terminal) findNeedsIn(
 	if err := t.addAccess(ctx, &n, rights, b); err != nil {
 		return n, err
 	}
+	isGranted := func(of *agent.Tool) bool { return rules.Foresee(gw.Agent(), name, of, me) != policy.Never }
+	now := n
+	now.servers = slices.Clone(n.servers)
+	now.addServers(found, isGranted)
 	n.addServers(found, func(of *agent.Tool) bool {
 		on, _ := of.Binding.(agent.OnServer)
 		asked := func(q agent.Requirement) bool {
 			covers := func(scope string) bool { return slices.Contains(scopes.Map(c, q.Server, scope).Tools, of.Name) }
 			return q.Server == on.Alias && slices.ContainsFunc(q.Scopes, covers)
 		}
-		return slices.ContainsFunc(a.Requirements, asked) || rules.Foresee(gw.Agent(), name, of, me) != policy.Never
+		return slices.ContainsFunc(a.Requirements, asked) || isGranted(of)
 	})
+	n.watch = onceGranted(now.watch, n.watch)
 	granted, err := t.scopesGranted()
 	if err != nil {
 		return n, err
@@ -161,6 +166,18 @@ func (t *terminal) findNeedsIn(
 		}
 	}
 	return n, nil
+}
+
+// onceGranted combines the warnings about what is granted now with the warnings about everything that the agent
+// requests. A warning that applies only after more scopes are granted says so.
+func onceGranted(now, requested []string) []string {
+	all := slices.Clone(now)
+	for _, warning := range requested {
+		if !slices.Contains(now, warning) {
+			all = append(all, "once you grant the requested scopes: "+warning)
+		}
+	}
+	return all
 }
 
 // rights returns the facts that determine the access of an agent's servers. The parameter a is the manifest's agent
@@ -245,6 +262,13 @@ func (n *needSet) addShell(all *agent.Agent, s agent.Server) {
 			*of = daemon.AccessOf(&s, slices.DeleteFunc(all.Access(&s), isConnect), true)
 			of.Private = private
 		}
+	}
+	onShell := func(t agent.Tool) bool {
+		on, ok := t.Binding.(agent.OnServer)
+		return ok && on.Alias == s.Alias
+	}
+	if !slices.ContainsFunc(n.agent.Tools, onShell) {
+		return
 	}
 	watch := fmt.Sprintf("the agent may run shell commands without approval; server %s runs them in the sandbox, "+
 		"without a network, and the commands can change %s", s.Alias, diag.Words(daemon.OrNone(own.Paths), "and"))
