@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,8 +53,9 @@ func TestCorpus(t *testing.T) {
 		t.Errorf("the corpus contains %d bad manifests, want at least 150", cases)
 	}
 	for _, r := range manifest.Rules() {
-		// Only very large files break these rules; other tests generate such files.
-		if !codes[r.Code] && r.Code != diag.TooLarge.Code && r.Code != diag.TooManyValues.Code && r.Code != diag.TooMany.Code {
+		// Only very large files break the first three rules, and GP031 depends on the catalogue; other tests break them.
+		elsewhere := []string{diag.TooLarge.Code, diag.TooManyValues.Code, diag.TooMany.Code, "GP031"}
+		if !codes[r.Code] && !slices.Contains(elsewhere, r.Code) {
 			t.Errorf("no bad manifest in the corpus breaks %s (%s)", r.Code, r.Title)
 		}
 	}

@@ -118,6 +118,10 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 			t.warnf("%s: %s", diag.Printable(found.Requirement.Server), diag.Printable(found.Problem.Error()))
 		}
 	}
+	for _, u := range unknownScopes(o.Home, m.Agent()) {
+		t.warnf("%s", u)
+		t.hintf("%s", diag.Printable(u.hint))
+	}
 	l := &lock.Locking{
 		Manifest: m, Resolved: resolved, Servers: o, Update: f.update, Scripts: f.scripts, WriteTools: f.writeTools,
 		Allow: f.imported, Partial: f.writeTools, StandIn: f.writeTools,

@@ -17,10 +17,13 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -104,6 +107,7 @@ func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Opti
 		}
 	}
 	c.findPrograms(o.Strict)
+	c.findScopes(o.Strict)
 	c.readSkills(ctx, o.Strict)
 	return c, nil
 }
@@ -274,6 +278,69 @@ func (c *validation) findPrograms(strict bool) {
 		m.Diagnostics = append(m.Diagnostics, r.Finish()...)
 		c.errors++
 	}
+}
+
+// findScopes reports the scopes that a server in the catalogue does not have.
+func (c *validation) findScopes(strict bool) {
+	for _, m := range c.files {
+		if m.Agent() == nil || m.Dialect != agent.GPARS {
+			continue
+		}
+		h, err := home.Find()
+		if err != nil {
+			return
+		}
+		r := diag.Open(m.Path, m.Source.Text, strict)
+		tree, _ := doc.ParseJSON(r.Source, diag.Open(m.Path, m.Source.Text, false))
+		for _, u := range unknownScopes(h, m.Agent()) {
+			r.Report(ruleOf("GP031"), placeOfScope(tree.Root(), u), u.hint, "%s", u)
+		}
+		tree.Release()
+		found := r.Finish()
+		m.Diagnostics = append(m.Diagnostics, found...)
+		c.errors += r.Errors()
+		c.warnings += len(found) - r.Errors()
+	}
+}
+
+// unknownScope is a scope that an agent requests and that no tool belongs to.
+type unknownScope struct{ server, scope, hint string }
+
+func (u unknownScope) String() string {
+	return fmt.Sprintf("the scope %s of %s does not cover any tools", diag.Quote(u.scope), diag.Printable(u.server))
+}
+
+// unknownScopes returns the requested scopes that neither the catalogue nor config.toml maps to tools. It leaves out
+// servers that are not in the catalogue, because their scopes are unknown. If the files cannot be read, it returns nil.
+func unknownScopes(h home.Home, a *agent.Agent) (all []unknownScope) {
+	known, err := catalog.Open(h)
+	scopes, scopesErr := policy.ReadScopes(h.Config())
+	if err != nil || scopesErr != nil {
+		return nil
+	}
+	for _, q := range a.Requirements {
+		have := known.ScopesOf(q.Server)
+		for _, scope := range q.Scopes {
+			if len(have) > 0 && len(scopes.Map(known, q.Server, scope).Tools) == 0 {
+				hint := cmp.Or(diag.DidYouMean(scope, have), "the server has "+diag.Words(have, "and"))
+				all = append(all, unknownScope{q.Server, scope, hint})
+			}
+		}
+	}
+	return all
+}
+
+func placeOfScope(root doc.Value, u unknownScope) diag.Place {
+	for _, list := range []string{"required_mcp_servers", "optional_mcp_servers"} {
+		for server := range root.Get(list).Each() {
+			for scope := range server.Get("permission_scopes").Each() {
+				if server.Get("server_id").Text() == u.server && scope.Text() == u.scope {
+					return scope.Place()
+				}
+			}
+		}
+	}
+	return diag.Place{}
 }
 
 func ruleOf(code string) *manifest.Rule {

@@ -191,7 +191,7 @@ func TestRules(t *testing.T) {
 
 // TestEveryRuleHasACase checks that each rule is broken by at least one case in ruleTests.
 func TestEveryRuleHasACase(t *testing.T) {
-	broken := map[string]bool{}
+	broken := map[string]bool{"GP031": true} // ambit validate reports it, because it depends on the catalogue
 	for _, test := range ruleTests {
 		for _, w := range test.want {
 			broken[strings.Fields(w)[0]] = true
