@@ -122,7 +122,7 @@ func (in *installer) ask(ctx context.Context, vault *credential.File, w credenti
 			_, err = credential.New(w.Type, value, w.Hosts)
 		}
 		if err == nil {
-			return true, t.keepSecret(vault, o, w, value)
+			return true, t.keepSecret(ctx, vault, o, w, value)
 		}
 		t.notef("%s %s", t.paint(red, "not stored:"), diag.Printable(err.Error()))
 	}

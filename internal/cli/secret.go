@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -18,6 +19,10 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -124,7 +129,7 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return t.keepSecret(credential.Open(t.home), o, w, value)
+		return t.keepSecret(ctx, credential.Open(t.home), o, w, value)
 	})
 	cmd.Flags().StringVar(&file, "file", "", "read the value from a `file`")
 	return cmd
@@ -158,7 +163,9 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Refer
 	return strings.TrimSuffix(value, "\r"), nil
 }
 
-func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Reference, value string) error {
+func (t *terminal) keepSecret(
+	ctx context.Context, v *credential.File, o *owner, w credential.Reference, value string,
+) error {
 	id := o.id
 	if o.agent == nil { // without a manifest, the new value keeps the earlier value's type and hosts
 		earlier, found, err := v.Get(o.name, w.Ref)
@@ -177,8 +184,15 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Referen
 		}
 		return no(hint, "%s was not stored: %w", diag.Quote(w.Ref), err)
 	}
-	if err := v.Set(o.name, w.Ref, s); err != nil {
-		return vaultFailure(err)
+	hosts := "every host"
+	if len(w.Hosts) > 0 {
+		hosts = diag.Words(w.Hosts, "and")
+	}
+	err = t.journalSecret(ctx, o, "secret set", "the credential "+w.Ref+" was set, for "+hosts, func() error {
+		return v.Set(o.name, w.Ref, s)
+	})
+	if err != nil {
+		return err
 	}
 	kept, err := v.Kept()
 	if err != nil {
@@ -202,6 +216,29 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Referen
 			t.remarkf("no manifest of %s was found, so neither the ref nor the type was checked%s", diag.Printable(o.name), limit)
 		}
 	})
+}
+
+// journalSecret changes the vault and records the change in the journal, both or neither. The record never contains the
+// value of a secret.
+func (t *terminal) journalSecret(ctx context.Context, o *owner, verb, detail string, change func() error) error {
+	var vaultErr error
+	err := t.withSharedStore(ctx, "", func(b *store.Store) error {
+		return b.DB.Write(ctx, func(tx state.Tx) error {
+			record := &journal.Record{
+				Call: rand.Text(), Agent: o.name, ID: o.id, Principal: identity.LocalName(), Tool: verb,
+				Decision: journal.Allow, Stage: "secret", Detail: detail,
+			}
+			if _, err := b.Journal.Append(tx, record); err != nil {
+				return err
+			}
+			vaultErr = change()
+			return vaultErr
+		})
+	})
+	if vaultErr != nil {
+		return vaultFailure(vaultErr)
+	}
+	return err
 }
 
 func vaultFailure(err error) error {
@@ -318,24 +355,32 @@ func (t *terminal) secretTable(rows []secretReportRow) {
 }
 
 func newSecretRemove(t *terminal, dev *development) *cobra.Command {
-	return verb("rm AGENT REF", exactly(2, "an agent and a ref"), func(_ context.Context, args []string) error {
+	return verb("rm AGENT REF", exactly(2, "an agent and a ref"), func(ctx context.Context, args []string) error {
 		o, err := t.owner(*dev, args[0])
 		if err != nil {
 			return err
 		}
 		v := credential.Open(t.home)
-		removed, err := v.Remove(o.name, args[1])
-		if asked := strings.TrimPrefix(args[0], "matrix://agent/"); err == nil && !removed && asked != o.name {
-			// Older vaults store credentials under the agent's id.
-			if removed, err = v.Remove(asked, args[1]); removed {
-				o.name = asked
-			}
-		}
+		entries, err := v.List()
 		if err != nil {
 			return vaultFailure(err)
 		}
-		if !removed {
+		stored := func(name string) bool {
+			return slices.ContainsFunc(entries, func(e credential.Entry) bool { return e.Agent == name && e.Ref == args[1] })
+		}
+		// Older vaults store credentials under the agent's id.
+		if asked := strings.TrimPrefix(args[0], "matrix://agent/"); !stored(o.name) && stored(asked) {
+			o.name = asked
+		}
+		if !stored(o.name) {
 			return no(t.nearSecret(v, o, args[1]), "no credential %s is stored for %s", diag.Quote(args[1]), diag.Quote(o.name))
+		}
+		err = t.journalSecret(ctx, o, "secret rm", "the credential "+args[1]+" was removed", func() error {
+			_, err := v.Remove(o.name, args[1])
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		return t.say(map[string]any{"agent": o.name, "ref": args[1], "removed": true}, "%s %s of %s\n",
 			t.paint(green, "removed:"), diag.Printable(args[1]), diag.Printable(o.name))
