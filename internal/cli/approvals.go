@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,9 +52,15 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 			return
 		}
 		for _, q := range waiting {
-			t.printf("%s  %s %s\n  requested by %s, expires in %s\n  %s\n",
+			left := ""
+			if !q.Left.IsZero() {
+				left = fmt.Sprintf("; the caller left %s ago, so your answer is for its next identical call",
+					time.Since(q.Left).Round(time.Second))
+			}
+			t.printf("%s  %s %s\n  requested by %s, expires in %s%s\n  %s\n",
 				t.paint(bold, q.ID), diag.Printable(q.Agent), t.paint(cyan, diag.Printable(q.Tool)),
-				diag.Printable(t.withKeyName(q.Principal)), time.Until(q.Expires).Round(time.Second), diag.Printable(string(q.Arguments)))
+				diag.Printable(t.withKeyName(q.Principal)), time.Until(q.Expires).Round(time.Second), left,
+				diag.Printable(string(q.Arguments)))
 			for _, line := range q.Origin {
 				t.warnf("%s", diag.Printable(line))
 			}

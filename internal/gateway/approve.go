@@ -67,7 +67,9 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	q, err := approval.Ask(ctx, g.store, p.question)
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
-		return call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
+		r := call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
+		r.Hint = "decide the waiting calls, then call again; to list them, run: ambit approvals"
+		return r
 	case err != nil:
 		return StoreFailed(ctx, stageApprove, err)
 	}
@@ -75,11 +77,28 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	if q.State == approval.Approved {
 		return nil
 	}
-	g.reportWaiting(p, q)
-	if g.options.Approvals.TrustElicitation && p.canElicit() {
-		return g.elicit(ctx, p, q)
+	if q.State == approval.Denied {
+		return deniedBy(p, q)
 	}
-	return g.waitForPerson(ctx, p, q)
+	g.reportWaiting(p, q)
+	var stopped *call.Refusal
+	if g.options.Approvals.TrustElicitation && p.canElicit() {
+		stopped = g.elicit(ctx, p, q)
+	} else {
+		stopped = g.waitForPerson(ctx, p, q)
+	}
+	if stopped != nil && stopped.Question == nil {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+		defer cancel()
+		_ = approval.Leave(leaving, g.store, q.ID, time.Now()) // the mark is only a note for the person
+	}
+	return stopped
+}
+
+// deniedBy returns the refusal of a call that a person denied.
+func deniedBy(p *inflight, q *approval.Question) *call.Refusal {
+	reason := strings.TrimSuffix(": "+clip(q.Reason), ": ")
+	return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call to %s%s", q.Decider, p.tool.Name, reason)
 }
 
 // dropUnseenMeta removes the members of _meta that the protocol does not define for calls. The approver does not see
@@ -148,9 +167,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 		case now.State == approval.Used:
 			return usedUp(q.ID)
 		case now.State != approval.Pending:
-			reason := strings.TrimSuffix(": "+clip(now.Reason), ": ")
-			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call to %s%s", now.Decider,
-				p.tool.Name, reason)
+			return deniedBy(p, now)
 		}
 		g.waitForChange(ctx)
 	}

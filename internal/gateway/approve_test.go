@@ -206,6 +206,20 @@ func TestClientLeavesDuringApproval(t *testing.T) {
 	if codeOf(err) != call.TimedOut || !strings.Contains(err.Error(), "the client disconnected") || w.count() != 0 {
 		t.Errorf("the call ended with %v, sent %d times", err, w.count())
 	}
+	list, err := approval.List(t.Context(), g.store, time.Now())
+	if err != nil || len(list) != 1 || list[0].Left.IsZero() {
+		t.Fatalf("the pending approvals are %+v, %v; want one whose caller left", list, err)
+	}
+	if err := approval.Decide(t.Context(), g.store, list[0].ID, false, "boss@local", "not today"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Call(t.Context(), &call.Call{Tool: "do_asked", Principal: "me"})
+	if codeOf(err) != call.ApprovalDenied || !strings.Contains(err.Error(), "boss@local refused the call to do_asked: not today") {
+		t.Errorf("the repeated call ended with %v", err)
+	}
+	if hint := call.AsRefusal("", err).Hint; !strings.HasPrefix(hint, "do not repeat this call unless the user ") {
+		t.Errorf("the hint is %q", hint)
+	}
 }
 
 func TestApprovalExpires(t *testing.T) {

@@ -4,7 +4,8 @@
 // other call needs its own approval. An approval can be used once, before it expires.
 //
 // A question outlives the process that asked it. If a person answers after the call has stopped waiting, the answer
-// applies to the next identical call. An answer alone never makes a call.
+// applies to the next identical call: an approval permits it, and a denial refuses it with the person's reason. An answer
+// alone never makes a call.
 //
 // An agent cannot answer a question, because no tool accepts an answer. Answers come from the command line or the
 // API. Both identify the person: the owner, or an administrator with a key.
@@ -26,6 +27,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -57,6 +59,9 @@ type Question struct {
 	State   State     `json:"state"`
 	Asked   time.Time `json:"asked_at"`
 	Expires time.Time `json:"expires_at"`
+	// Left is when the last caller stopped waiting for the answer. It is zero while a caller waits. It is only a note for
+	// the person, so the encryption of the arguments does not cover it.
+	Left    time.Time `json:"caller_left_at,omitzero"`
 	Decider string    `json:"decided_by,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	// Origin describes where doubtful arguments come from, one line for each. Like Arguments, it is nil once the
@@ -92,17 +97,20 @@ var (
 // allColumns lists all columns of a question. noArguments is the same list with NULL in place of the encrypted
 // arguments, which can be large and slow to decrypt.
 const (
-	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, mac, `
+	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, left_at, mac, `
 	allColumns    = commonColumns + `sealed, origin`
 	noArguments   = commonColumns + `CAST(NULL AS BYTEA), CAST(NULL AS BYTEA)`
 )
 
 func scan(row state.Row) (*Question, error) {
 	q := &Question{}
-	var asked, expires int64
+	var asked, expires, left int64
 	var s string
 	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider,
-		&q.Reason, &q.storedMAC, &q.sealed, &q.sealedOrigin)
+		&q.Reason, &left, &q.storedMAC, &q.sealed, &q.sealedOrigin)
+	if left != 0 {
+		q.Left = time.UnixMicro(left)
+	}
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
@@ -155,10 +163,16 @@ AND expires > $2 ORDER BY asked DESC`, []any{mac, now.UnixMicro()}, func(row sta
 }
 
 // Ask stores the question q and returns it. If an identical call already has a pending or approved question, Ask
-// returns that question instead.
+// returns that question instead. It also returns a denied question whose caller left before the answer, once.
 func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
-		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
+		if asked, err = Find(tx, b, q, q.Asked); err == nil && asked == nil {
+			asked, err = findDenied(tx, b, q)
+		}
+		if asked != nil {
+			_, err = tx.Exec(`UPDATE approvals SET waiting = waiting + 1, left_at = NULL WHERE id = $1`, asked.ID)
+		}
+		if err != nil || asked != nil {
 			return err
 		}
 		sealed, origin := b.Keys.Seal(q.purpose(), q.Arguments), q.sealOrigin(b)
@@ -172,6 +186,27 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10, $11)`,
 		return err
 	})
 	return asked, err
+}
+
+// findDenied returns the newest denied question about the call of q that no caller has heard, or nil.
+func findDenied(tx state.Tx, b *store.Store, q *Question) (found *Question, err error) {
+	mac := q.mac(b)
+	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state = 'denied' AND left_at IS NOT NULL
+AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{mac, q.Asked.UnixMicro()}, func(row state.Row) error {
+		found, err = scan(row)
+		return err
+	})
+	return found, err
+}
+
+// Leave records that a call no longer waits for the answer to a pending question.
+func Leave(ctx context.Context, b *store.Store, id string, now time.Time) error {
+	return b.DB.Write(ctx, func(tx state.Tx) error {
+		_, err := tx.Exec(`UPDATE approvals SET waiting = waiting - 1,
+left_at = CASE WHEN waiting <= 1 THEN CAST($1 AS BIGINT) ELSE left_at END WHERE id = $2 AND state = 'pending'`,
+			now.UnixMicro(), id)
+		return err
+	})
 }
 
 // countWaiting casts the sum to BIGINT, because PostgreSQL returns a sum as NUMERIC.
@@ -298,6 +333,9 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 	return list, err
 }
 
+// maxReason is the maximum number of bytes of a reason in the journal.
+const maxReason = 300
+
 // Decide answers a pending question and records the answer in the journal. It returns ErrDecided if the question
 // already has an answer, and ErrOver if it has expired.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
@@ -330,9 +368,13 @@ WHERE id = $5 AND state = 'pending'`,
 		if err != nil {
 			return err
 		}
+		detail := "a call by " + q.Principal + " was " + said + who
+		if reason != "" {
+			detail += ": " + diag.Cut(reason, maxReason)
+		}
 		_, err = b.Journal.Append(tx, &journal.Record{
 			Time: now, Call: id, Parent: q.Call, Agent: q.Agent, Digest: q.Digest, Principal: who, Tool: q.Tool,
-			Decision: decision, Stage: "approve", Detail: "a call by " + q.Principal + " was " + said + who,
+			Decision: decision, Stage: "approve", Detail: detail,
 		})
 		return err
 	})

@@ -161,6 +161,49 @@ func TestCountingDecryptsNothing(t *testing.T) {
 	})
 }
 
+// A question is marked when its last caller leaves. A denial that no caller heard is returned once.
+func TestLeave(t *testing.T) {
+	each(t, func(t *testing.T, b *store.Store) {
+		now := time.Now()
+		ask := func(id string, want State) {
+			t.Helper()
+			q := question("q", "me", now)
+			q.ID = id
+			if asked, err := Ask(t.Context(), b, q); err != nil || asked.State != want {
+				t.Fatalf("asking returned %+v, %v; want a question that is %s", asked, err, want)
+			}
+		}
+		left := func(want bool) {
+			t.Helper()
+			if err := Leave(t.Context(), b, "q", now); err != nil {
+				t.Fatal(err)
+			}
+			if q, err := Look(t.Context(), b, "q"); err != nil || !q.Left.IsZero() != want {
+				t.Errorf("the last caller left at %v (%v), want a time: %t", q.Left, err, want)
+			}
+		}
+		ask("q", "")
+		ask("q2", Pending)
+		left(false)
+		left(true)
+		ask("q3", Pending)
+		left(true)
+		if err := Decide(t.Context(), b, "q", false, "boss@local", "not today"); err != nil {
+			t.Fatal(err)
+		}
+		list, err := b.Journal.Show(t.Context(), journal.Filter{Call: "q"})
+		if err != nil || len(list) != 1 || list[0].Detail != "a call by me was refused by boss@local: not today" {
+			t.Errorf("the journal has %+v, %v", list, err)
+		}
+		ask("q4", Denied)
+		ask("q5", "")
+		if err := Decide(t.Context(), b, "q5", false, "boss@local", ""); err != nil {
+			t.Fatal(err)
+		}
+		ask("q6", "") // a caller heard the denial, so the next call asks again
+	})
+}
+
 // The journal record of a decision names the call that was decided.
 func TestDecisionNamesItsCall(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {

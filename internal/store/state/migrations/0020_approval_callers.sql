@@ -1,0 +1,3 @@
+-- The number of calls that wait for the answer, and when the last of them stopped waiting.
+ALTER TABLE approvals ADD COLUMN waiting BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE approvals ADD COLUMN left_at BIGINT;
