@@ -66,8 +66,12 @@ func TestContract(t *testing.T) {
 			}
 			if says := map[string]string{"exit": "last words\n", "daemon": "forked\n"}[tt.name]; says != "" {
 				sum := sha256.Sum256([]byte(says))
-				if !strings.HasSuffix(r.Detail, "sha256:"+hex.EncodeToString(sum[:])) {
-					t.Errorf("got %s, want the hash of the program's stderr", r.Detail)
+				wanted := "sha256:" + hex.EncodeToString(sum[:])
+				if tt.reason != "" {
+					wanted += "; last line: last words"
+				}
+				if !strings.HasSuffix(r.Detail, wanted) {
+					t.Errorf("got %s, want the hash of the program's stderr, and its last line if it failed", r.Detail)
 				}
 			}
 			if left := running(t, marker); left != "" {

@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,7 +121,8 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		r.Hint, r.Unsent = "leave out --isolation none", true
 		return call.Result{}, r
 	}
-	spec, err := b.spec(line)
+	stderr := &transcript{to: b.options.Log, sum: sha256.New()}
+	spec, err := b.spec(line, stderr.egress)
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -129,7 +131,6 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		return call.Result{}, call.Unsent(err)
 	}
 	defer removeMemory()
-	stderr := &transcript{to: spec.OnStderr, sum: sha256.New()}
 	spec.OnStderr = stderr.line
 	run := sandbox.Run
 	if b.options.Unconfined {
@@ -146,10 +147,12 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	}
 	result := call.Result{Duration: out.Duration, Log: stderr.reference()}
 	if err != nil {
+		result.Log = stderr.failure()
 		return result, err
 	}
 	a, f := readAnswer(out.Stdout, id)
 	if f != nil {
+		result.Log = stderr.failure()
 		return result, b.setEffect(f)
 	}
 	result.IsError = a.isError()
@@ -158,16 +161,24 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 }
 
 // transcript forwards the lines of stderr to the log, without secrets. It also counts and hashes the lines for the
-// journal.
+// journal, and keeps what explains a failure: the last line and the refused hosts.
 type transcript struct {
 	to   func(line string)
 	keys guard.KeyLines
 
-	mu    sync.Mutex
-	lines int
-	bytes int64
-	sum   hash.Hash
+	mu      sync.Mutex
+	lines   int
+	bytes   int64
+	sum     hash.Hash
+	last    string
+	refused []string
 }
+
+// These limits apply to what the journal keeps of a failed program.
+const (
+	maxLastLine = 200
+	maxRefused  = 4
+)
 
 func (t *transcript) line(text string) {
 	t.mu.Lock()
@@ -175,7 +186,38 @@ func (t *transcript) line(text string) {
 	t.bytes += int64(len(text)) + 1
 	t.sum.Write([]byte(text + "\n"))
 	t.mu.Unlock()
-	t.to(string(guard.Redact([]byte(t.keys.Hide(text)))))
+	clean := string(guard.Redact([]byte(t.keys.Hide(text))))
+	if strings.TrimSpace(clean) != "" {
+		t.mu.Lock()
+		t.last = clean
+		t.mu.Unlock()
+	}
+	t.to(clean)
+}
+
+// egress logs a decision about a connection of the program.
+func (t *transcript) egress(d egress.Decision) {
+	logEgress(t.to)(d)
+	host := string(guard.Redact([]byte(diag.Cut(d.Host, maxLastLine) + ":" + d.Port)))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.Refusal != nil && len(t.refused) < maxRefused && !slices.Contains(t.refused, host) {
+		t.refused = append(t.refused, host)
+	}
+}
+
+// failure is like reference, with the last line of stderr and the first hosts that were refused.
+func (t *transcript) failure() string {
+	parts := []string{t.reference()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last != "" {
+		parts = append(parts, "last line: "+diag.Printable(diag.Cut(t.last, maxLastLine)))
+	}
+	if len(t.refused) > 0 {
+		parts = append(parts, "refused connections to "+diag.Printable(diag.Words(t.refused, "and")))
+	}
+	return strings.TrimPrefix(strings.Join(parts, "; "), "; ")
 }
 
 // reference returns the line count, the size and the hash of stderr as a text for the journal. It returns "" if there
@@ -258,7 +300,7 @@ func (b *binding) network() agent.NetworkAccess {
 	return b.agent.Resources.Network
 }
 
-func (b *binding) spec(line []byte) (sandbox.Spec, error) {
+func (b *binding) spec(line []byte, decided func(egress.Decision)) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Tier: b.options.Isolation, Stdin: line, PIDs: maxProcesses, MaxStdout: maxAnswer, MaxStderr: maxLog,
 		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
@@ -288,7 +330,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	default:
 		return s, nil
 	}
-	s.Network = egress.NewNetwork(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log))
+	s.Network = egress.NewNetwork(egress.NewDialer(b.options.Egress), policy, decided)
 	if file := b.options.Egress.CAFile(); file != "" {
 		file, err := resolved(file)
 		if err != nil {

@@ -237,7 +237,7 @@ func TestFailures(t *testing.T) {
 		{"no intent", `print(json.dumps({'status': 'ok', 'text': 't'}))`, program.WrongIntent},
 		{"no status", `print(json.dumps({'intent_id': i['id'], 'text': 't'}))`, program.BadStatus},
 		{"another status", `print(json.dumps({'intent_id': i['id'], 'status': 'OK', 'text': 't'}))`, program.BadStatus},
-		{"exit code", ok + "\nsys.exit(3)", program.ExitCode},
+		{"exit code", ok + "\nsys.exit(\"Trace\\nKeyError: 'x' ghp\" + \"_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI\\n\")", program.ExitCode},
 		{"signal", ok + "\nsys.stdout.flush()\nos.kill(os.getpid(), 11)", program.ExitCode},
 		{"a line of 100 MB", "for _ in range(100): sys.stdout.write('x' * (1 << 20))", program.TooLarge},
 		{"a flood of stderr", "while True: sys.stderr.write('x' * 1000 + '\\n')", program.TooLarge},
@@ -251,7 +251,7 @@ func TestFailures(t *testing.T) {
 				r.agent.Resources.WallClock = 500 * time.Millisecond
 			}
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
-			_, err := r.act(t.Context())
+			result, err := r.act(t.Context())
 			f, ok := errors.AsType[*call.Refusal](err)
 			if !ok || f.Reason != tt.reason || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
 				t.Fatalf("error = %v, want program_failed with the reason %s", err, tt.reason)
@@ -259,6 +259,9 @@ func TestFailures(t *testing.T) {
 			hints := map[program.Reason]string{
 				program.BadJSON: `"intent_id": ID`, program.WrongIntent: `"intent_id": ID`, program.BadStatus: `"status": "ok"`,
 				program.TooLarge: "write less to std",
+			}
+			if tt.name == "exit code" && !strings.HasSuffix(result.Log, "; last line: KeyError: 'x' [secret:github-pat]") {
+				t.Errorf("the journal gets %q", result.Log)
 			}
 			if hint, _ := f.Advice(); !strings.Contains(hint, hints[tt.reason]) {
 				t.Errorf("the hint is %q, want one that contains %q", hint, hints[tt.reason])
@@ -474,6 +477,12 @@ print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('
 			}
 			if got := structured(t, result)["text"]; got != want {
 				t.Errorf("the program got %s, want %s; log %q", got, want, r.log)
+			}
+			r.write(t, "main.py", code+"import sys\nsys.exit(1)\n")
+			result, err = r.act(t.Context())
+			refused := access == agent.NetworkHTTPS && strings.HasSuffix(result.Log, "refused connections to example.com:80 and example.com:5432")
+			if err == nil || refused != (access == agent.NetworkHTTPS) {
+				t.Errorf("after a failure with the error %v, the journal gets %q", err, result.Log)
 			}
 			if logged := strings.Join(r.log, "\n"); strings.Contains(logged, "connected to example.com:443") != strings.HasPrefix(want, "reached") {
 				t.Errorf("the log does not match the connections: %q", logged)
