@@ -318,6 +318,9 @@ func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 		return
 	}
 	t.logf("reloaded: %s", changes(c))
+	for _, line := range reloadNotes(c) {
+		t.troublef("%s", line)
+	}
 }
 
 // addressHint returns the hint for an address that is already in use. If this home has a running daemon, the hint
@@ -543,16 +546,6 @@ func ownCommand() string {
 	return diag.ShellWord(relativePath(os.Args[0]))
 }
 
-func newReload(t *terminal) *cobra.Command {
-	return verb("reload", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
-		var c daemon.Change
-		if err := t.postToDaemon(ctx, "/api/v1/reload", &c); err != nil {
-			return err
-		}
-		return t.say(c, "%s %s\n", t.paint(green, "reloaded:"), changes(c))
-	})
-}
-
 // postToDaemon sends a request to the daemon of this home and decodes the response.
 func (t *terminal) postToDaemon(ctx context.Context, path string, into any) error {
 	d, err := daemon.FindDaemon(t.home)
@@ -563,20 +556,6 @@ func (t *terminal) postToDaemon(ctx context.Context, path string, into any) erro
 		return daemonFailure(err)
 	}
 	return nil
-}
-
-// changes describes the result of a reload.
-func changes(c daemon.Change) string {
-	var parts []string
-	for _, p := range []struct {
-		verb  string
-		names []string
-	}{{"added", c.Added}, {"changed", c.Changed}, {"removed", c.Removed}, {"rejected", c.Rejected}} {
-		if len(p.names) > 0 {
-			parts = append(parts, p.verb+" "+strings.Join(p.names, " "))
-		}
-	}
-	return strings.Join(append(parts, fmt.Sprintf("%d unchanged", len(c.Kept))), ", ")
 }
 
 func newConsole(t *terminal) *cobra.Command {

@@ -15,6 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/manifest"
 )
 
 const (
@@ -163,6 +164,10 @@ type Change struct {
 	Removed  []string `json:"removed"`
 	Kept     []string `json:"kept"`
 	Rejected []string `json:"rejected"`
+	// Reasons contains the name and the problem of each rejected agent. Widened contains the name of a changed agent and
+	// one thing that the agent may do and could not do before.
+	Reasons []string `json:"reasons"`
+	Widened []string `json:"widened"`
 }
 
 var errLeaving = errors.New("the daemon is shutting down")
@@ -185,7 +190,10 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	if err := f.vanished(old); err != nil {
 		return Change{}, err
 	}
-	c := Change{Added: []string{}, Changed: []string{}, Removed: []string{}, Kept: []string{}, Rejected: []string{}}
+	c := Change{
+		Added: []string{}, Changed: []string{}, Removed: []string{}, Kept: []string{}, Rejected: []string{},
+		Reasons: []string{}, Widened: []string{},
+	}
 	var all, fresh []*entry
 	kept := map[*entry]bool{}
 	if lost := old.lost(found); len(lost) > 0 {
@@ -196,6 +204,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 		switch {
 		case one.Problem != nil:
 			c.Rejected = append(c.Rejected, one.Name)
+			c.Reasons = append(c.Reasons, fmt.Sprintf("%s: %v", one.Name, one.Problem))
 		case was != nil && was.seal == one.seal && !kept[was] && was.healthy():
 			c.Kept = append(c.Kept, one.Name)
 			kept[was] = true
@@ -203,6 +212,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 			continue
 		case was != nil && !was.rejected():
 			c.Changed = append(c.Changed, one.Name)
+			c.Widened = append(c.Widened, widened(was, one)...)
 		default:
 			c.Added = append(c.Added, one.Name)
 		}
@@ -229,6 +239,14 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	f.current.Store(newLineup(all))
 	f.retire(slices.DeleteFunc(slices.Clone(old.all), func(e *entry) bool { return kept[e] }))
 	return c, nil
+}
+
+// widened describes what the new agent may do and the old agent could not do.
+func widened(was *entry, one Found) (all []string) {
+	for _, w := range manifest.Diff(was.Manifest.Agent(), one.Manifest.Agent()).Widened {
+		all = append(all, fmt.Sprintf("%s: %s: %s", one.Name, w.What, w.Detail))
+	}
+	return all
 }
 
 // retire closes agents in the background. Each agent is closed after its last call, or after Options.Grace.

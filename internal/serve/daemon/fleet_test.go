@@ -39,6 +39,12 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: %q, want %q", list, got, want)
 		}
 	}
+	if got := names(a.doc, "reasons"); len(got) != 2 || !strings.HasPrefix(got[0], "bad: ") || !strings.HasPrefix(got[1], "broken: ") {
+		t.Errorf("the reasons are %q", got)
+	}
+	if got := names(a.doc, "widened"); !slices.Equal(got, []string{"changed: side effect: new: write"}) {
+		t.Errorf("the new permissions are %q", got)
+	}
 	<-changed.closed
 	<-removed.closed
 	<-sick.closed
