@@ -210,6 +210,11 @@ func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 		if len(r.Manifest.Agent().Tools) > 0 {
 			next = append(next, "ambit tools "+word)
 		}
+		if d.LoopbackHTTP { // without the flag, these commands reject the addresses of this machine
+			for i := range next {
+				next[i] += " --dev"
+			}
+		}
 	}
 	return next
 }

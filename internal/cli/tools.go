@@ -13,6 +13,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -164,8 +165,10 @@ func argumentList(schema string) string {
 
 func newTools(t *terminal) *cobra.Command {
 	var dialect string
+	var dev development
 	cmd := verb("tools PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
-		m, err := t.load(args[0], dialect)
+		t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
+		m, err := t.loadFor(dev, args[0], dialect)
 		if err != nil {
 			return err
 		}
@@ -206,6 +209,7 @@ func newTools(t *terminal) *cobra.Command {
 			}))
 		})
 	})
+	dev.manifestFlag(cmd.Flags())
 	dialectFlag(cmd, &dialect)
 	return cmd
 }
