@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -19,17 +21,27 @@ import (
 )
 
 type dispatchFlags struct {
-	priority, parent, store string
-	isolation               isolationFlag
+	priority, parent, store, file string
+	isolation                     isolationFlag
 	actAs
 }
 
 func newDispatch(t *terminal) *cobra.Command {
 	var f dispatchFlags
-	what := exactly(2, "an agent and the text of a task")
+	what := func(cmd *cobra.Command, args []string) error {
+		if f.file != "" {
+			return exactly(1, "an agent, with the task in --file")(cmd, args)
+		}
+		return exactly(2, "an agent and the text of a task")(cmd, args)
+	}
 	cmd := verb("dispatch ID TEXT", what, func(ctx context.Context, args []string) error {
-		return t.dispatch(ctx, args[0], args[1], &f)
+		text, err := f.text(t, args[1:])
+		if err != nil {
+			return err
+		}
+		return t.dispatch(ctx, args[0], text, &f)
 	})
+	cmd.Flags().StringVar(&f.file, "file", "", "read the text of the task from a `file`; - reads it from standard input")
 	cmd.Flags().StringVar(&f.priority, "priority", "", "low, normal or high (default: the priority in the manifest)")
 	cmd.Flags().StringVar(&f.parent, "parent", "", "the id of the `intent` that this new intent is a part of")
 	f.flags(cmd)
@@ -37,6 +49,25 @@ func newDispatch(t *terminal) *cobra.Command {
 	f.isolation.flag(cmd)
 	complete(cmd, "priority", dispatch.Priorities)
 	return cmd
+}
+
+// text returns the text of the task: the contents of the file that --file names, or the argument.
+func (f *dispatchFlags) text(t *terminal, args []string) (string, error) {
+	switch f.file {
+	case "":
+		return args[0], nil
+	case "-":
+		text, err := io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1)) // the queue refuses longer texts
+		if err != nil {
+			return "", usage("", "cannot read the task: %w", err)
+		}
+		return string(text), nil
+	}
+	text, err := readStart(f.file, doc.MaxBytes)
+	if err != nil {
+		return "", unreadable(f.file, err)
+	}
+	return string(text), nil
 }
 
 // isolationFlag is the flag --isolation. It chooses how strongly programs are isolated.
