@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
@@ -107,11 +108,17 @@ func newCatalogShow(t *terminal) *cobra.Command {
 		if err != nil {
 			return no("fix the file named in the message", "%w", err)
 		}
-		f := r.One(ctx, &agent.Agent{}, "NAME", agent.Requirement{Server: args[0], Version: constraint})
-		if f.Problem != nil && f.Recipe.Kind == "" {
-			return registryFailure(fmt.Errorf("%s: %w", diag.Printable(args[0]), f.Problem))
+		id := args[0]
+		if !strings.Contains(id, "/") {
+			if found, _, err := draft.Find(r.Catalog, id); err == nil {
+				id = found
+			}
 		}
-		return t.showEntry(args[0], &f, r.Catalog.Entries[args[0]])
+		f := r.One(ctx, &agent.Agent{}, "NAME", agent.Requirement{Server: id, Version: constraint})
+		if f.Problem != nil && f.Recipe.Kind == "" {
+			return registryFailure(fmt.Errorf("%s: %w", diag.Printable(id), f.Problem))
+		}
+		return t.showEntry(id, &f, r.Catalog.Entries[id])
 	})
 	cmd.Flags().StringVar(&constraint, "version", "*", "the version `constraint`, in npm's syntax")
 	return cmd
