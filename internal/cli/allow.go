@@ -149,7 +149,7 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 	return nil
 }
 
-// toolServer is a tool server whose access a command shows or changes.
+// toolServer is a tool server and its access.
 type toolServer struct {
 	allowance.Holder
 	rights host.Rights

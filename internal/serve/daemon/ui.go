@@ -56,7 +56,7 @@ type ticket struct {
 	Session string `json:"session,omitempty"`
 }
 
-// uiTicket issues a ticket for an agent's pages and answers with the address of the frame.
+// uiTicket issues a ticket for an agent's pages. The answer contains the address of the frame that shows them.
 func (d *Daemon) uiTicket(r *http.Request) (any, *problem) {
 	v, trouble := d.enter(r, r.PathValue("name"))
 	if trouble != nil {

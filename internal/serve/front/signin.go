@@ -27,9 +27,10 @@ const (
 	signInQuestion = "ambit/sign-in"
 )
 
-// awaitedSignIn is a sign-in that a client was asked for. Before is the id of the caller's sign-in at that time, or "".
+// awaitedSignIn is a sign-in that ambit requested from a client.
 type awaitedSignIn struct {
 	Server string `json:"s"`
+	// Before is the id of the sign-in that the caller had at the time of the request, or "".
 	Before string `json:"b,omitempty"`
 }
 

@@ -213,15 +213,15 @@ func allUsable(words []string) []string {
 }
 
 // usablePart returns the longest part of a literal that has no white space, because white space can be written in many
-// ways. It returns nil if the part has fewer than shortest bytes or is not ASCII.
-func usablePart(s string, shortest int) []string {
+// ways. It returns nil if the part is shorter than minBytes or is not ASCII.
+func usablePart(s string, minBytes int) []string {
 	best := ""
 	for _, part := range strings.Fields(s) {
 		if len(part) > len(best) {
 			best = part
 		}
 	}
-	if len(best) < shortest {
+	if len(best) < minBytes {
 		return nil
 	}
 	for i := range len(best) {
