@@ -157,8 +157,8 @@ func New(t Transport, o Options) *Conn {
 	c.http, _ = t.(*httpTransport)
 	probe := 2 * time.Second
 	if c.http != nil {
-		// Few HTTP servers ignore a request without answering, so allow a slow modern server enough time to answer
-		// the probe.
+		// A legacy HTTP server usually refuses the probe at once. A long time limit therefore costs little, and slow
+		// modern servers need it.
 		probe = 15 * time.Second
 	}
 	c.opts.ProbeTimeout = cmp.Or(c.opts.ProbeTimeout, probe)
@@ -220,7 +220,7 @@ func (c *Conn) fail(cause error) {
 }
 
 // contain recovers a panic that a message from the server caused, and closes the connection. Code that handles messages
-// must defer it. If err is not nil, contain sets it.
+// must defer contain. If err is not nil, contain sets *err.
 func (c *Conn) contain(err *error) {
 	if c.opts.OnPanic == nil {
 		return

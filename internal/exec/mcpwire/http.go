@@ -298,7 +298,7 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 // to grow several times and copy its content each time. A reused buffer is often large enough already.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// reused reports whether a buffer returns to the pool. A larger one belongs to the answer, which is then not copied.
+// reused reports whether a buffer returns to the pool. A larger buffer is not copied: the answer keeps it.
 func reused(b *bytes.Buffer) bool { return b.Cap() <= 2*readSize }
 
 // readJSON reads and delivers a body that contains one message or a batch.
@@ -420,8 +420,8 @@ func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m ou
 	}
 }
 
-// noAnswer returns an [ErrNoAnswer] for a call that was sent. It does not wrap the reason, because an [ErrNotSent] in
-// the reason refers to the attempt to resume the stream, not to the call.
+// noAnswer returns an [ErrNoAnswer] for a call that was sent. The error does not wrap the reason, because an
+// [ErrNotSent] in the reason refers to the attempt to resume the stream, not to the call.
 func noAnswer(reason error) error {
 	if reason == io.EOF {
 		return ErrNoAnswer

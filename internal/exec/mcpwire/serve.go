@@ -36,9 +36,8 @@ const (
 // replyTimeout is the time limit for sending a message to which no answer is expected.
 const replyTimeout = 5 * time.Second
 
-// notify passes a notification to the call that it belongs to. Notifications that belong to no call are passed to
-// [Options.OnNotification]. A progress notification is matched to its call by the progress token, and a log message by
-// the stream.
+// notify passes a notification to its call, or to [Options.OnNotification] if it belongs to no call. The progress token
+// identifies the call of a progress notification. The stream identifies the call of a log message.
 func (c *Conn) notify(e envelope, stream int64) {
 	if size := len(e.method) + len(e.params); size > MaxNotification {
 		c.dropped.Add(1)
