@@ -84,8 +84,8 @@ func (r *running) watchQuotas(every time.Duration) {
 	}
 }
 
-// A private folder with more files or more levels is treated as too large. Without this limit, a program could make the
-// measurement use any amount of memory.
+// A private folder that exceeds one of these limits is treated as too large. Without the limits, a program could make
+// the measurement use any amount of memory.
 const (
 	maxFiles  = 1 << 20
 	maxLevels = 100
@@ -94,7 +94,7 @@ const (
 var errUnmeasured = errors.New("the folder is too deep, has too many files, or cannot be read")
 
 // folderSize returns the number of bytes that a folder occupies on its disk. It follows no links. If the folder
-// cannot be measured, it returns the largest number. An error means that ambit has too many open files.
+// cannot be measured, it returns math.MaxInt64. An error means that ambit has too many open files.
 func folderSize(dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,19 +23,18 @@ import (
 type programs struct {
 	mounts []Mount
 	stems  []string // the names of the programs without their versions
-	// folders are the visible system folders. hidden are subfolders of these folders that appear empty in the
-	// sandbox.
+	// folders lists the visible system folders. hidden lists their subfolders that appear empty in the sandbox.
 	folders, hidden []string
-	// files are the programs that are mounted one by one, because their folder is not visible. links are symbolic
+	// files lists the programs that are mounted one by one, because their folder is not visible. links lists symbolic
 	// links to these programs. Each link consists of its target and its path.
 	files []string
 	links [][2]string
-	// covered are programs in library folders. In the sandbox, they appear as unreadable files.
+	// covered lists programs in library folders. In the sandbox, they appear as unreadable files.
 	covered []string
 	// execute lists the files and folders that the kernel is allowed to execute: the programs and their loaders.
 	execute []string
-	// extra are the paths that the program itself may start. While listing is true, add appends the programs that it
-	// adds to extra.
+	// extra lists the paths that the program itself may start. While listing is true, add also appends each program
+	// to extra.
 	extra   []string
 	listing bool
 }

@@ -2,7 +2,7 @@
 //
 // The tier [Standard] combines several mechanisms. Bubblewrap creates the namespaces. A cgroup limits memory,
 // processes and CPU. Package shim adds Landlock rules, a seccomp filter and rlimits. If ambit is root, the program
-// runs as a user that no account has.
+// runs with a user id that no account has.
 //
 // The program sees the system folders of the machine and its mounts. All of them are read-only, except mounts with
 // the field Write set. HOME and /tmp are on a memory disk of fixed size. The program inherits no environment
@@ -20,11 +20,11 @@
 //   - Every run fails closed. The shim applies all restrictions and reports that they are in
 //     force. The same thread then executes the program.
 //   - No process outlives its run. The first process of the pid namespace belongs to bubblewrap.
-//     When it ends, the kernel kills all other processes in the namespace. It ends with bubblewrap,
-//     and bubblewrap ends with ambit, even if ambit is killed. The program starts only after this
-//     chain is complete. Until then, a watcher process protects the run: when ambit ends, the
-//     watcher kills the processes that remain in ambit's cgroups. At the deadline of a run, ambit
-//     kills the processes in its cgroup until the cgroup is empty.
+//     When it ends, the kernel kills all other processes in the namespace. It is killed when
+//     bubblewrap ends, and bubblewrap is killed when ambit ends, even if ambit is killed. The
+//     program starts only after this chain is complete. Until then, a watcher process protects the
+//     run: when ambit ends, the watcher kills the processes that remain in ambit's cgroups. At the
+//     deadline of a run, ambit kills the processes in the run's cgroup until the cgroup is empty.
 //   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
 //     the run can reach the mounts there.
 //   - For network access, seccomp reports each connect call. ambit dials the host and connects the
@@ -134,7 +134,7 @@ type Spec struct {
 	// sandboxed program can also start it through links in the sandbox's own home.
 	OwnerHome string
 	// Observe, if not nil, receives each file that the program tries to open, change, inspect or execute. A path is a
-	// path inside the sandbox. The kind of use for inspecting a file, as stat does, is [shim.Look]. The function
+	// path inside the sandbox. If a call only inspects a file, as stat does, use.Kind is [shim.Look]. The function
 	// found reports whether the file exists in the sandbox, and is valid only until Observe returns. Observe may be
 	// called concurrently. The program can change a path while ambit reads it, so Observe must not be used for
 	// decisions. The tier Strong does not call Observe.

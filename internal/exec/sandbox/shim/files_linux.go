@@ -9,11 +9,11 @@ import (
 // FileCall describes the arguments of a system call that opens, changes or inspects a file. The fields Dir, Path and
 // Flags are positions in the list of arguments, or -1 if there is no such argument.
 type FileCall struct {
-	// Dir is the descriptor of the folder at which a relative path starts. If Dir is -1, a relative path starts at
-	// the working directory.
+	// Dir is the position of the descriptor of the folder at which a relative path starts. If Dir is -1, a relative
+	// path starts at the working directory.
 	Dir, Path int
-	// Flags are the flags of a call that opens a file. A call whose Flags are -1 changes the file, unless Looks is
-	// set.
+	// Flags is the position of the flags of a call that opens a file. If Flags is -1, the call changes the file, unless
+	// Looks is set.
 	Flags int
 	// Looks is set for a call that only inspects a file, such as stat. Such calls matter, because many programs first
 	// check whether a file or folder exists, and stop if it does not.

@@ -50,7 +50,8 @@ const (
 // ProxyPort is the loopback port of the network proxy inside the sandbox.
 const ProxyPort = 3128
 
-// Look is the kind of a use that only inspects a file, as stat does. It neither reads nor changes the file's content.
+// Look is the kind of use for a call that only inspects a file, as stat does. Such a call neither reads nor changes the
+// file's content.
 const Look = "look"
 
 // Plan describes a sandbox.

@@ -110,7 +110,7 @@ func (s *Supervisor) open(ctx context.Context, socket int, host string, port uin
 	}
 	d := s.dial(ctx, host, port)
 	wait := dialTime
-	// The dial to a refused host fails at once, so the wait for it needs no shorter limit.
+	// A dial to a refused host fails at once, so only a dial to a permitted host needs the shorter limit.
 	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) {
 		wait = promptTime
 	}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a file that has its own mount. Many programs write a file by renaming a new file to its name. The kernel
-// does not allow a program to rename a file over a mount, so the supervisor copies the new file into the mounted file
-// instead.
+// File is a file that has its own mount. To save a file, many programs write a new file and rename it to the old name.
+// The kernel does not allow a program to rename a file over a mount, so the supervisor copies the new file into the
+// mounted file instead.
 type File struct {
 	// Path is the path of the file on this machine. Device and Inode identify the file.
 	Path          string

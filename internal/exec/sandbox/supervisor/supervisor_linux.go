@@ -14,8 +14,8 @@
 // machine.
 //
 // A program learns addresses from a resolver in the namespace. The resolver invents an address for every name and
-// never asks another server. A lookup therefore sends no data out of the sandbox, and the policy checks the name that
-// the program asked for, not an address that a name server chose.
+// never asks another server. A lookup therefore sends no data out of the sandbox, and the policy checks the name in the
+// program's query, not an address that a name server chose.
 //
 // Programs need no proxy settings, so clients of any protocol over TCP work. Clients of UDP protocols other than DNS
 // do not work.
@@ -107,8 +107,8 @@ type Supervisor struct {
 // in the kernel.
 const maxCalls = 64
 
-// Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because its system
-// calls would not be answered.
+// Open takes over the files in socks and prepares [Supervisor.Serve]. If Open fails, the program must not start,
+// because its system calls would not be answered.
 func (s *Supervisor) Open(socks Sockets) (err error) {
 	s.socks = socks
 	defer func() {
@@ -388,7 +388,7 @@ func (n *notifier) ioctl(request uintptr, arg unsafe.Pointer) error {
 	}
 }
 
-// peek copies memory of the calling thread. It returns fewer bytes if the mapping ends before.
+// peek copies memory of the calling thread. It returns fewer bytes if the mapping ends earlier.
 func (c *notification) peek(address uint64, size int) []byte {
 	if size <= 0 {
 		return nil
@@ -444,8 +444,8 @@ func (c *notification) path(dir, argument int) string {
 	return c.absolute(base, c.text(c.Args[argument]))
 }
 
-// absolute returns the absolute form of a path. A relative path starts at base, the name of a link in the thread's
-// folder in /proc. The result is "" if the path is empty or base cannot be read.
+// absolute returns the absolute form of a path. A relative path starts at the target of the link named base in the
+// thread's folder in /proc. The result is "" if the path is empty or the link cannot be read.
 func (c *notification) absolute(base, path string) string {
 	if path == "" || path[0] == '/' {
 		return path
