@@ -19,8 +19,8 @@ import (
 )
 
 // Callers provides the sign-ins of the callers of a daemon. If each caller signs in to a remote server, each caller
-// gets a lazy server of their own, with its own connection, session and proof. It uses only the caller's sign-in.
-// Callers without a sign-in share the connection of [Options.SignIn], whose requests contain no token.
+// gets a lazy server of their own, with its own connection, session and proof. This server uses only the caller's
+// sign-in. Callers without a sign-in share one connection, which uses [Options.SignIn]. Its requests contain no token.
 type Callers interface {
 	// ByCaller reports whether each caller signs in to a remote server.
 	ByCaller(s *agent.Server) (bool, error)

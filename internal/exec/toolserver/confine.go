@@ -209,8 +209,8 @@ func policyFor(hosts agent.Access) egress.Policy {
 func (s *server) execDenied(path string, log func(string)) {
 	allowable := filepath.IsAbs(path)
 	if inHome, err := filepath.Rel(sandbox.Home, path); err == nil && filepath.IsLocal(inHome) {
-		// Declared files in the owner's home appear as links in the server's private home. Only such a program can be
-		// allowed. A program that the server itself created in its private home cannot be allowed.
+		// The private home of a server contains links to declared files in the owner's home, and files that the server
+		// created. A program in the owner's home can be allowed, but not a program that the server created.
 		home, err := os.UserHomeDir()
 		if err == nil {
 			_, err = os.Stat(filepath.Join(home, inHome))

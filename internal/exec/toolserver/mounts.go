@@ -67,7 +67,7 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 // privateParents returns mounts of private folders. Some programs create files next to the file that they write, such
 // as the journal of a database, and some create a missing file. For each file that the server can write, and for each
 // declared path that does not exist, the containing folder is therefore replaced with a private folder that the
-// server can write. There is no private folder for a containing folder that is already visible, as reported by shown.
+// server can write. A containing folder is not replaced if it is already visible, which the function shown reports.
 //
 // The private folders are kept between starts. They are stored next to the server's private home, because inside this
 // home the server could replace them.
@@ -175,8 +175,8 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 			below := func(path, folder string) bool { return path != folder && sandbox.Inside(path, folder) }
 			return other.Kind == agent.CanWrite && (below(right.What, other.What) || below(real, realPath(other.What)))
 		}):
-			// The mount of the other folder contains this path. Do not mount it again: the server could have replaced it
-			// with a link.
+			// The mount of the other folder contains this path. Do not mount this path again: the server could have
+			// replaced it with a link.
 		default:
 			paths = append(paths, right)
 		}

@@ -171,7 +171,7 @@ func (s *server) denied(d Denial, allowable bool, log func(string)) {
 	}
 }
 
-// named returns the kind and the name of the refused thing, and the reason.
+// named returns the quoted name of the refused host or path, followed by the reason, if any.
 func (d Denial) named() string {
 	if d.Reason == "" {
 		return diag.Quote(d.What)

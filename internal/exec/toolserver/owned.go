@@ -199,7 +199,8 @@ func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 		if now[name] == nil || err1 != nil || err2 != nil || was.Hash != is.Hash {
 			s.requestRecheck()
 			return call.Refuse(stage, call.ServerDrifted,
-				"server %s sends this client another definition of the tool %s than the verified one", s.alias, diag.Quote(name))
+				"server %s sends this client a definition of the tool %s that differs from the verified one",
+				s.alias, diag.Quote(name))
 		}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// folders are the folders that ~ and relative paths in a manifest refer to.
+// folders resolves paths in a manifest: ~ is the folder home, and relative paths start at the folder work.
 type folders struct{ home, work string }
 
 func ownFolders() (f folders, err error) {

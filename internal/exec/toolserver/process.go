@@ -77,7 +77,7 @@ func start(s program) (*process, error) {
 	}
 	p.cmd.Env = s.env
 	if p.contained {
-		p.cmd.Env = []string{} // bubblewrap sets the program's environment, so its own environment is empty
+		p.cmd.Env = []string{} // bubblewrap sets the program's environment, so bubblewrap's own environment is empty
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -244,8 +244,8 @@ func (s *server) drop(uri string, w *watch) {
 	go func() { _, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri) }()
 }
 
-// forget is like drop, but sends no unsubscribe request. It returns false if it does nothing, because the subscribe
-// request is still unanswered.
+// forget is like drop, but sends no unsubscribe request. If the subscribe request is still unanswered, forget does
+// nothing and returns false.
 func (s *server) forget(uri string, w *watch) bool {
 	select {
 	case <-w.answered:
