@@ -37,10 +37,10 @@ type Draft struct {
 	// allowed.
 	Allow []string
 
-	// Runtime, Entry, Network and Requires are used for Covenant. Requires lists the capabilities that the caller
-	// must have.
+	// Runtime, Entry and Network are used for Covenant.
 	Runtime, Entry, Network string
-	Requires                []string
+	// Requires lists the capabilities that the caller must have. It is used for Covenant.
+	Requires []string
 
 	// Prompt, Examples and the fields below are used for FindAgent.
 	Prompt      string

@@ -64,9 +64,10 @@ type walk struct {
 	words  string // the part of the subcommand that has been read so far
 	begun  bool   // whether the subcommand is complete
 	// understood is true if every argument so far was understood. In that case, the next word belongs to the subcommand,
-	// or is the program or package to run. hasTarget is true after that program or package was copied. It is also true
-	// if the command is not a launcher.
-	understood, hasTarget bool
+	// or is the program or package to run.
+	understood bool
+	// hasTarget is true after the program or package to run was copied, and if the command is not a launcher.
+	hasTarget bool
 	// container is true if the program runs containers. In that case, its options can set environment variables.
 	container bool
 	at        int    // the index of the current argument

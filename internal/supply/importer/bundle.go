@@ -224,9 +224,9 @@ func (u userConfig) expand(text string) string {
 
 var userVariable = regexp.MustCompile(`\$\{user_config\.([\w.-]+)\}`)
 
-// value replaces the variables in a text. A variable becomes the default of its setting if there is one and the setting
-// is not secret. Any other variable becomes a reference. If the text is a single variable whose setting is optional and
-// has no default, value returns an empty string. The second result reports whether variables were replaced, and none of
+// value replaces the variables in a text. A variable becomes the default of its setting. If the setting is secret or
+// has no default, the variable becomes a reference instead. If the text is a single variable whose setting is optional
+// and has no default, value returns an empty string. The second result is true if variables were replaced, but none of
 // them by a reference.
 func (u userConfig) value(text string) (value string, plain bool) {
 	plain, left := true, false

@@ -294,7 +294,7 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 		content, err = os.ReadFile(at)
 	}
 	if err != nil || content == nil {
-		b.note(Dropped, what, "the file that \"envFile\" names cannot be read: add its variables to \"env\" as NAME=$env:NAME")
+		b.note(Dropped, what, "the \"envFile\" cannot be read: add its variables to \"env\" as NAME=$env:NAME")
 		return
 	}
 	unusual := false
@@ -310,10 +310,10 @@ func (b *builder) addEnvFile(what string, s *server, file string) {
 		}
 		b.withhold(strings.Trim(strings.TrimSpace(value), `"'`))
 		s.env = append(s.env, setting{name: name, secret: true})
-		b.note(Secret, what, "the value of %s in the file that \"envFile\" names is not copied: set the variable %s", name, variable(name))
+		b.note(Secret, what, "the value of %s in the \"envFile\" is not copied: set the variable %s", name, variable(name))
 	}
 	if unusual {
-		b.note(Dropped, what, "some lines of the file that \"envFile\" names do not begin with a usual variable name: "+
+		b.note(Dropped, what, "some lines of the \"envFile\" do not begin with a usual variable name: "+
 			"if these lines set variables, add the variables to \"env\" as NAME=$env:NAME")
 	}
 }

@@ -56,7 +56,7 @@ var ownReference = regexp.MustCompile(`\$env:[A-Za-z_]\w*`)
 
 // places are the folders that a configuration refers to.
 type places struct {
-	// project is the folder of the project that the configuration file belongs to. plugin is the folder of the plugin
+	// project is the folder of the project that contains the configuration file. plugin is the folder of the plugin
 	// that contains the file. output is the folder of the manifest.
 	project, plugin, output string
 	// cwd is the working folder of a server. It is empty if the server runs in the project's folder.

@@ -65,7 +65,7 @@ type Result struct {
 	Notes []Note
 	// Next is the ambit command to run next: lock, verify or inspect.
 	Next string
-	// Started reports whether a client starts these servers itself, because they come from its configuration.
+	// Started is true if the servers come from the configuration of a client, which starts them itself.
 	Started bool
 
 	// unpack writes additional files for the manifest to dir, which is the folder of the manifest. It is nil if the
@@ -103,10 +103,10 @@ const (
 type Options struct {
 	// Name is the name for an agent that is made from a configuration. If it is empty, the import chooses one.
 	Name string
-	// Only selects parts of an OpenAPI description. Each element is a tag, a path or an operation. If it is empty, the
-	// whole description is imported.
+	// Only selects parts of an OpenAPI description. Each element is a tag, a path or an operation. If Only is empty,
+	// the whole description is imported.
 	Only []string
-	// LoopbackHTTP keeps an address of an OpenAPI description that is on this machine. It is for development.
+	// LoopbackHTTP allows the API of an OpenAPI description to be on this machine, for development.
 	LoopbackHTTP bool
 }
 
@@ -325,12 +325,12 @@ type builder struct {
 	name  string
 	only  []string
 	notes []Note
-	// loopback is set if an address of an OpenAPI description on this machine is kept.
+	// loopback is true if the API of an OpenAPI description is allowed to be on this machine.
 	loopback bool
 	// withheld lists the possible secrets in the input. They must not appear in the result.
 	withheld []string
-	// refs maps each variable that the manifest refers to, to the value that it replaces. If two servers have different
-	// values for the same setting, they get different variables.
+	// refs maps the variables in the manifest to the values that they replace. If two servers have different values for
+	// the same setting, they get different variables.
 	refs map[string]string
 	// places are the folders of the configuration.
 	places places

@@ -34,15 +34,17 @@ type api struct {
 	m    findagent.Manifest
 	// slots maps security schemes to credential slots. The slot is nil if the scheme is not supported.
 	slots map[string]*slot
-	// following contains the references that are being followed. It is used to detect cycles. schemasLeft is the number
-	// of schemas that can still be added to the current tool. bytesLeft is the size that they can have together.
-	following              map[string]bool
+	// following contains the references that are being followed. It is used to detect cycles.
+	following map[string]bool
+	// schemasLeft is the number of schemas that can still be added to the current tool. bytesLeft is their maximum total
+	// size.
 	schemasLeft, bytesLeft int
-	// deepest is the maximum number of levels of a schema that are copied.
+	// deepest is the depth to which a schema is copied.
 	deepest int
-	// cleaned contains the converted schemas. names contains the names of the tools so far.
+	// cleaned contains the converted schemas.
 	cleaned map[converted]cleaned
-	names   map[string]bool
+	// names contains the names of the tools so far.
+	names map[string]bool
 }
 
 type slot struct {
@@ -368,7 +370,7 @@ func (a *api) build(what string, o operation) (findagent.Tool, bool) {
 const maxLevels = 6
 
 // maxSchema is the maximum size of an input schema in bytes. maxSchemas is the maximum number of schemas within an
-// input schema. Without this limit, a few references could expand to very many schemas.
+// input schema. Without maxSchemas, a few references could expand to very many schemas.
 const (
 	maxSchema  = 60 << 10
 	maxSchemas = 1000

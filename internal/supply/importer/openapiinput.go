@@ -168,8 +168,8 @@ func hasHeader(act *findagent.Action, name string) bool {
 	return false
 }
 
-// parameterSchema returns the schema of a parameter. If a list is sent as one string, its schema becomes that of a
-// string, and the second result is the separator of the elements.
+// parameterSchema returns the schema of a parameter. If a list is sent as one string, the results are the schema of a
+// string and the separator of the elements.
 func (in *input) parameterSchema(p map[string]any) (schema map[string]any, separator string) {
 	raw := p["schema"]
 	for _, kind := range sorted(object(p["content"])) {

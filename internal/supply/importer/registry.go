@@ -87,7 +87,7 @@ func without(list []string, words ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(words, s) })
 }
 
-// inputs converts environment variables or headers of a server.json. It leaves out optional ones without a default.
+// inputs converts environment variables or headers of a server.json. It leaves out optional inputs without a default.
 func (b *builder) inputs(v any) []setting {
 	var out []setting
 	for _, item := range list(v) {

@@ -6,8 +6,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Code is the kind of an [Error]. There are no codes besides those listed here. A Code is itself an error, so callers
-// can write errors.Is(err, pack.Tampered).
+// Code is the kind of an [Error]. All codes are listed below. A Code is itself an error, so callers can write
+// errors.Is(err, pack.Tampered).
 type Code string
 
 // The codes.

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// interpreter is a program that runs the file that its first argument specifies.
+// interpreter is a program that gets the file to run as its first argument.
 type interpreter struct {
 	names []string
 	// options lists the options that do not change which code runs. An option that ends in "=" takes a value.

@@ -195,7 +195,7 @@ func (l *Lock) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// used returns the digests of the lists of dependencies that at least one package uses.
+// used returns the digests of the dependency lists that at least one package uses.
 func (l *Lock) used() []string {
 	var used []string
 	for _, a := range l.Agents {

@@ -21,10 +21,11 @@ type Package struct {
 	Version string
 	// Digest is the sha256 of the archive as published, or of the local file.
 	Digest string
-	// Tree is the digest of the installed tree, or of the project that contains a local file. Dependencies is the list
-	// of dependencies, and Lockfile is the digest of that list. Local files and programs have no such list.
-	Tree         string
-	Lockfile     string
+	// Tree is the digest of the installed tree, or of the project that contains a local file.
+	Tree string
+	// Lockfile is the digest of Dependencies.
+	Lockfile string
+	// Dependencies is the list of dependencies. It is empty for local files and programs.
 	Dependencies []byte
 	// Scripts lists the packages whose install scripts were allowed to run.
 	Scripts []string
@@ -38,19 +39,19 @@ type Package struct {
 	// Strays lists the folders outside the package where Node.js would look for a missing module. A sandbox should hide
 	// these folders.
 	Strays []string
-	// Env contains the environment variables that a bundle or a project sets for its program. Needs lists the
-	// variables that the user must set.
-	Env   map[string]string
+	// Env contains the environment variables that a bundle or a project sets for its program.
+	Env map[string]string
+	// Needs lists the variables that the user must set.
 	Needs []string
 
 	argv []string
 	// args lists a bundle's default arguments. missingArgs lists the required arguments that have no default value.
 	args, missingArgs []string
-	// script is set if an interpreter runs the local file. interpreter is the path of the interpreter, if the command
-	// specifies a path.
-	script      bool
+	// script is set if an interpreter runs the local file.
+	script bool
+	// interpreter is the path of the interpreter, if the command specifies a path.
 	interpreter string
-	// outside lists the folders with code that a local script can import but Tree does not cover.
+	// outside lists the folders that Tree does not cover, but from which a local script can import code.
 	outside []string
 }
 

@@ -22,8 +22,8 @@ const (
 	maxProjectBytes = 512 << 20
 )
 
-// findProject returns the nearest folder above the file that contains one of projectFiles, or "". For a file below dir,
-// the search ends at dir. Neither the home folder nor a folder above it is a project.
+// findProject searches the folders above a file and returns the nearest one with any of projectFiles, or "". For a file
+// below dir, the search ends at dir. Neither the home folder nor a folder above it is a project.
 func findProject(file, dir string) string {
 	home, _ := os.UserHomeDir()
 	within, err := filepath.Rel(dir, file)
@@ -193,7 +193,7 @@ func packagesAbove(root string) (found []string) {
 	}
 }
 
-// Uncovered describes the code of a local script that is not verified, or returns "". The argument locked says whether
+// Uncovered describes the unverified code that a local script uses, or returns "". The parameter locked reports whether
 // the lock file contains the digest of the script's project.
 func (p *Package) Uncovered(locked bool) string {
 	switch {

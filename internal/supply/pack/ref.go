@@ -44,10 +44,10 @@ type Ref struct {
 	Bin string
 	// Extras lists the requested optional parts of a Python package.
 	Extras []string
-	// Runtime is the interpreter that runs a file, and Flags lists the interpreter's options. For a Python package,
-	// Runtime is the requested interpreter, if any.
+	// Runtime is the interpreter that runs a file. For a Python package, it is the requested interpreter, if any.
 	Runtime string
-	Flags   []string
+	// Flags lists the options of the interpreter.
+	Flags []string
 	// Args lists the arguments of the program itself.
 	Args []string
 

@@ -93,7 +93,7 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 }
 
 // FetchOnce returns a package that no digest pins. It fetches the package the first time and returns the same package
-// later, even if the registry then offers another one under the same version.
+// later, even if the registry then offers a different package under the same version.
 func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Package, error) {
 	name := strings.TrimPrefix(digestOf([]byte(string(ref.Kind)+" "+ref.String())), digestPrefix)
 	file := filepath.Join(s.Dir, "unpinned", filepath.Base(s.platformDir()), name)
@@ -122,7 +122,7 @@ func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Pac
 	return p, nil
 }
 
-// ErrUnknownScripts returns the error for a package in --allow-scripts on which no server of the agent depends.
+// ErrUnknownScripts returns the error for a package in --allow-scripts that no server of the agent needs.
 func ErrUnknownScripts(name string) error {
 	return fail(NotFound, name, "--allow-scripts lists this package, but no server depends on it",
 		"correct the name, or remove the package from --allow-scripts", nil)

@@ -3,7 +3,7 @@
 // A review contains the name of the reviewer and the digest of the bundle. Because the digest covers every file, a
 // changed bundle needs a new review. A review is stored in the same transaction as its journal record. Only the latest
 // review of a bundle is in effect, so an approval can be withdrawn later. An approval is valid only while the register
-// of authority contains exactly its row, so an attacker who can write to the store cannot approve a bundle.
+// of authority contains an identical row, so an attacker who can write to the store cannot approve a bundle.
 package review
 
 import (
