@@ -1,5 +1,5 @@
-// Package action runs the tools that a manifest defines without a server. An action is an HTTP request, a prompt
-// template, or a call of another agent's tool.
+// Package action runs the tools that need no tool server. The manifest defines such a tool by an action: an HTTP
+// request, a prompt template, or a call of another agent's tool.
 //
 // Actions never run code from the agent. The manifest contains templates with placeholders, and a call contains the
 // values for the placeholders. A value must never change the meaning of its template:

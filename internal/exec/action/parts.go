@@ -26,7 +26,7 @@ func (a arguments) leaveOut(template string) bool {
 }
 
 // pairs fills the placeholders of a query or form, pair by pair. It leaves out a pair whose value is {name?} or {name*}
-// if there is no value, and repeats a pair whose value is {name*}.
+// if the placeholder has no value. It repeats a pair whose value is {name*}.
 func (a arguments) pairs(template string) (string, error) {
 	var out []string
 	for pair := range strings.SplitSeq(template, "&") {

@@ -60,7 +60,7 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 	for name, template := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Accept-Encoding"):
-			// The HTTP transport negotiates the encoding, so this header of the manifest is ignored.
+			// The HTTP transport negotiates the encoding, so ignore the manifest's header.
 		case credential.Uses(template):
 			secret[name] = template
 		case args.leaveOut(template):
@@ -294,7 +294,7 @@ func (a arguments) body(template, contentType string) ([]byte, string, error) {
 	return []byte(text), typeText, err
 }
 
-// sameParts returns a refusal if the filled body has other multipart boundaries than its template.
+// sameParts returns a refusal if the filled body has more or fewer multipart boundaries than its template.
 func sameParts(template, filled, contentType string) error {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" || strings.ContainsAny(params["boundary"], "{}") {
@@ -307,8 +307,8 @@ func sameParts(template, filled, contentType string) error {
 }
 
 // jsonBody fills the placeholders of a JSON template. A placeholder without quotes is replaced with a JSON value. A
-// placeholder inside quotes becomes part of the string. A member or element whose value is {name?} is left out if there
-// is no value.
+// placeholder inside quotes becomes part of the string. A member or element whose value is {name?} is left out if the
+// placeholder has no value.
 func (a arguments) jsonBody(template string) ([]byte, error) {
 	found, _ := agent.Placeholders(template)
 	var b bytes.Buffer
