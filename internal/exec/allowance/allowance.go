@@ -226,7 +226,7 @@ func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) (registered bo
 	return s.store.Authority.Remove(tx, authority.Allowance, (&Allowance{Holder: h, Right: r}).entry())
 }
 
-// unregister removes all allowances whose ids start with the given values from the register.
+// unregister removes from the register all allowances whose ids start with the given values.
 func (s *Allowances) unregister(tx state.Tx, values ...string) (int, error) {
 	return s.store.Authority.RemoveFunc(tx, authority.Allowance, func(id string) bool {
 		parts := authority.Parts(id)
