@@ -219,7 +219,8 @@ func (s *Source) Former(a *agent.Agent, ref string) string {
 	}
 	if variable := EnvName(s.Agent, ref); !isPlain(s.Agent) && s.environ(variable) != "" {
 		return fmt.Sprintf("%s is not read for %s, because another agent name maps to the same variable; "+
-			"to use a variable, rename the agent with only lowercase letters, digits and single hyphens", variable, s.Agent)
+			"to use a variable, rename the agent so that its name has only lowercase letters, digits and single hyphens",
+			variable, s.Agent)
 	}
 	if s.Vault == nil {
 		return ""

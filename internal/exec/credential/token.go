@@ -21,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// expiryMargin is how long before its expiry a token is replaced.
+// expiryMargin is the remaining lifetime at which a token is replaced.
 const expiryMargin = time.Minute
 
 // serviceAccount contains the fields of a service account's key file that the exchange needs.
@@ -159,8 +159,8 @@ func (e *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refusal returns the refusal for a failed exchange. Of the server's response, it contains only the status and the
-// error code.
+// refusal returns the refusal for a failed exchange. The refusal contains only the status and the error code of the
+// server's response.
 func (e *exchange) refusal(err error) error {
 	if e.refused != nil {
 		return e.refused

@@ -39,7 +39,7 @@ type Entry struct {
 	Ref   string   `json:"ref"`
 	Type  Type     `json:"type"`
 	Hosts []string `json:"hosts,omitempty"`
-	// Scopes are the scopes for which the key of a service account was set. If ID is empty, they limit nothing.
+	// Scopes are the scopes for which the key of a service account was set. If ID is empty, Scopes has no effect.
 	Scopes []string  `json:"scopes,omitempty"`
 	Set    time.Time `json:"set"`
 }
