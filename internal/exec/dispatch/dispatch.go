@@ -115,8 +115,8 @@ type Options struct {
 	Gateways Gateways
 	// Concurrency is the maximum number of intents that run at the same time. The default is the number of CPUs.
 	Concurrency int
-	// startedProgram reports whether a call started the program. Only such a call costs credits. The argument is the
-	// refusal of the call, or nil.
+	// Daemon makes this process take over the intents of dead processes. On PostgreSQL, a process with Gateways always
+	// takes them over.
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)

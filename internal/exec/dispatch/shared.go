@@ -29,7 +29,7 @@ const (
 	fetchCooldown = 2 * time.Millisecond
 	// pollInterval is how often River polls for jobs. If a notification is missed, the job waits at most this long.
 	pollInterval = time.Second
-	// snooze is how long a job is delayed if this worker does not serve its agent at the moment.
+	// snooze is how long a job is delayed if this worker does not serve the job's agent at the moment.
 	snooze = 2 * time.Second
 	// rescueAfter is the run time after which River considers a job stuck. The queue itself detects dead workers by
 	// their locks. River's check therefore only has to remove jobs without an intent.

@@ -69,8 +69,8 @@ func (q *Queue) run(id, digest string) error {
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
 	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. River can deliver a job
-	// to one process twice. The map q.running prevents the second run. The gateway would refuse that run, and conclude
-	// would store the refusal as the answer to the intent.
+	// to one process twice. The map q.running prevents the second run. Otherwise, the gateway would refuse that run,
+	// and q.conclude would store the refusal as the answer to the intent.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()
@@ -289,8 +289,8 @@ func (t *turnQueue) assign() {
 	}
 }
 
-// levelAt returns the level of a waiter at the given time. The level decreases by one each time that the duration
-// step passes, down to level 1. Lower levels are served first.
+// levelAt returns the level of a waiter at the given time. The level decreases by one after each step of waiting, down
+// to level 1. Lower levels are served first.
 func (w *waiter) levelAt(now time.Time, step time.Duration) int64 {
 	return max(1, w.level-int64(now.Sub(w.since)/step))
 }
