@@ -41,7 +41,7 @@ type record struct {
 	full  bool                 // set if the server used more things than the recorder keeps
 }
 
-// Use records that a server tried to use something. A path in the right use is a path inside the server's sandbox.
+// Use records that a server tried to use something. If use.What is a path, it is a path inside the server's sandbox.
 // The callback found reports whether the sandbox contains the file. Once found has returned true for a use, it is not
 // called again for that use.
 func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
