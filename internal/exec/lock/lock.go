@@ -251,7 +251,8 @@ func (l *Locking) found(alias string) *registry.Found {
 	return nil
 }
 
-// trust records that the servers found for requirements were locked on this machine (see [registry.Resolver.Trust]).
+// trust marks the servers that were found for requirements as locked on this machine (see
+// [registry.Resolver.Trust]).
 func (l *Locking) trust(entry *pack.LockedAgent) error {
 	var err error
 	for _, f := range l.Resolved.Found() {
@@ -360,7 +361,7 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 		}
 	}
 	if l.Partial && s.Placeholder && len(want.Scripts) == 0 {
-		// The command verify uses FetchOnce too, so a second import downloads nothing.
+		// FetchOnce reuses a package that an earlier import or the command verify has downloaded.
 		return store.FetchOnce(ctx, ref, progress)
 	}
 	return store.Fetch(ctx, ref, want, progress)

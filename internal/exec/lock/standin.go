@@ -18,8 +18,8 @@ const standIn = "ambit-stand-in-for-a-missing-credential"
 // credential for calls, but not for the list of their tools. With StandIn, proofs therefore starts a server again if
 // only its credential is missing. The second start uses a made-up credential and has no network.
 //
-// If uses is not nil, the tools are not known yet, and uses records which servers try to connect. With Allow, the
-// servers then get the rights of an agent whose tools write and connect.
+// If uses is not nil, the tools are not known yet, and proofs records in uses which servers try to connect. With Allow,
+// the servers then get the rights of an agent whose tools write and connect.
 func (l *Locking) proofs(
 	ctx context.Context, a *agent.Agent, o toolserver.Options, uses *connections,
 ) ([]toolserver.Proof, error) {
@@ -73,15 +73,15 @@ func (l *Locking) proofs(
 }
 
 // proofsOf starts the agent's servers and returns their proofs. It leaves out servers that were not found or not
-// fetched. If the list some is not nil, it starts only the listed servers.
+// fetched. If wanted is not nil, it starts only the servers in wanted.
 func (l *Locking) proofsOf(
-	ctx context.Context, a *agent.Agent, o toolserver.Options, some map[string]*call.Refusal,
+	ctx context.Context, a *agent.Agent, o toolserver.Options, wanted map[string]*call.Refusal,
 ) []toolserver.Proof {
 	if o.Servers = l.Resolved.Servers(o, egress.New(egress.Switches{}), false); o.Servers == nil {
 		o.Servers = toolserver.Declared(a)
 	}
 	o.Servers = slices.DeleteFunc(o.Servers, func(s toolserver.Spec) bool {
-		return s.Problem != nil || l.failed[s.Alias] != nil || some != nil && some[s.Alias] == nil
+		return s.Problem != nil || l.failed[s.Alias] != nil || wanted != nil && wanted[s.Alias] == nil
 	})
 	servers := toolserver.Start(ctx, a, o)
 	defer servers.Close()

@@ -151,8 +151,8 @@ func (l *Locking) pinnedAgent(text []byte, noTools bool) (*agent.Agent, error) {
 	return m.Agent(), nil
 }
 
-// addTools writes the tools that servers advertise into the text of the manifest, and returns the new text. It leaves out
-// a server with a tool that a manifest cannot contain. The servers in connects are known to connect.
+// addTools writes the tools that servers advertise into the text of the manifest, and returns the new text. It leaves
+// out a server with a tool that a manifest cannot contain. The keys of connects are the servers that use the network.
 func (l *Locking) addTools(
 	text []byte, a *agent.Agent, proofs []toolserver.Proof, connects map[string]bool,
 ) ([]byte, error) {
