@@ -364,7 +364,7 @@ type runCredentials struct {
 	known *secret.Known
 	// echo finds credential values, and parts of credential values, in the responses of hosts.
 	echo *secret.Echo
-	// missing maps each required credential slot that is empty to its refusal.
+	// missing contains one refusal for each required credential slot that is empty.
 	missing []*call.Refusal
 }
 

@@ -206,7 +206,7 @@ func (t *transcript) egress(d egress.Decision) {
 	}
 }
 
-// failure is like reference, with the last line of stderr and the first hosts that were refused.
+// failure returns the text of reference, the last line of stderr, and the first hosts that were refused.
 func (t *transcript) failure() string {
 	parts := []string{t.reference()}
 	t.mu.Lock()
