@@ -134,10 +134,10 @@ type fixedRedirect string
 
 func (f fixedRedirect) Redirect(context.Context, int) (string, error) { return string(f), nil }
 
-// Begin begins a sign-in of the target's principal and returns the page to open in a browser. The page sends the
-// browser to the address redirect. The parameter session identifies the browser session or the key of the principal.
-// Only this session can complete the sign-in. A person who was lured to the page of another person's sign-in
-// therefore cannot complete it for them.
+// Begin begins a sign-in of the target's principal and returns the page to open in a browser. Afterwards, the page
+// sends the browser to the address in redirect. The parameter session identifies the browser session or the key of the
+// principal. Only this session can complete the sign-in. A person who is lured to the page of another person's sign-in
+// therefore cannot complete that sign-in.
 func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect string, more ...string) (Begun, error) {
 	if k.shared == nil {
 		return Begun{}, errors.New("only a daemon can sign in callers, and this process is not a daemon")
@@ -197,8 +197,8 @@ func (k *Keeper) withClientOfAll(t *Target, old *grant) (*grant, error) {
 	return &g, nil
 }
 
-// challenges sends a request without a token and returns the challenges in the server's answer. It returns nil unless
-// the server answers with status 401. The metadata is then searched without challenges.
+// challenges sends a request without a token and returns the challenges in the server's answer. If the status is not
+// 401, it returns nil, and the metadata is searched without challenges.
 func (k *Keeper) challenges(ctx context.Context, endpoint string) []oauthex.Challenge {
 	body := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, body)

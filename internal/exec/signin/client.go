@@ -32,11 +32,12 @@ type Upstream struct {
 	// Grant is how to obtain tokens without a person: client_credentials, jwt_bearer or id_jag. If it is empty, a person
 	// signs in.
 	Grant string `toml:"grant"`
-	// AssertionFile contains a token. The grant jwt_bearer presents this token. The grant id_jag presents the ID
-	// token in the file at IDPTokenURL, as the client IDPClientID, in exchange for an assertion.
+	// AssertionFile contains a token. The grant jwt_bearer presents this token. The grant id_jag needs an ID token in
+	// the file, and exchanges it for an assertion.
 	AssertionFile string `toml:"assertion_file"`
-	IDPTokenURL   string `toml:"idp_token_endpoint"`
-	IDPClientID   string `toml:"idp_client_id"`
+	// IDPTokenURL is the token endpoint at which id_jag exchanges the ID token, as the client IDPClientID.
+	IDPTokenURL string `toml:"idp_token_endpoint"`
+	IDPClientID string `toml:"idp_client_id"`
 	// Identity determines whose sign-in the calls of a daemon use: caller, which is the default, or owner.
 	Identity string `toml:"identity"`
 	// Legacy accepts servers without metadata, which follow revision 2025-03-26.
@@ -93,7 +94,7 @@ func (u *Upstream) badGrant() string {
 	return ""
 }
 
-// badIdentity describes what is wrong with the setting identity. It returns "" if nothing is.
+// badIdentity describes what is wrong with the setting "identity". It returns "" if the setting is valid.
 func (u *Upstream) badIdentity() string {
 	switch {
 	case u.Identity != "" && u.Identity != callerIdentity && u.Identity != ownerIdentity:
@@ -189,7 +190,7 @@ func applicationType(redirect string) string {
 	return "native"
 }
 
-// codeOnly replaces the text that an authorization server wrote in an error with the error's code.
+// codeOnly removes the authorization server's text from an error. An OAuth error keeps only its code.
 func codeOnly(err error) error {
 	if r, ok := asOAuthError(err); ok {
 		return r

@@ -44,8 +44,8 @@ func New(h home.Home, v credential.Vault, c *egress.Client) *Keeper {
 	}
 }
 
-// load returns the sign-in for a target. It is empty if there is none, or if it belongs to another agent, host,
-// resource or principal.
+// load returns the sign-in for a target. The result is empty if no sign-in is stored, or if the stored one belongs to
+// another agent, host, resource or principal.
 func (k *Keeper) load(t *Target) (*grant, error) {
 	if t.Agent == "" || t.Agent == credential.Own {
 		return &grant{}, nil // the vault stores no sign-in for an agent without a name or with ambit's own name

@@ -23,7 +23,7 @@ const (
 type Loopback struct {
 	// Show shows the address of the page to the person.
 	Show func(ctx context.Context, page string) error
-	// Paste waits until the person pastes the address that the browser returned to. It may be nil. If it returns
+	// Paste waits until the person pastes the address to which the browser returned. Paste may be nil. If it returns
 	// [io.EOF], only the browser can answer.
 	Paste func(ctx context.Context) (string, error)
 

@@ -124,7 +124,7 @@ func readAssertion(file string) (string, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil || len(text) > maxToken || len(text) == 0 {
-		return "", fmt.Errorf("the file %s contains no assertion of at most %d bytes", diag.Quote(file), maxToken)
+		return "", fmt.Errorf("the file %s is empty, cannot be read, or has more than %d bytes", diag.Quote(file), maxToken)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

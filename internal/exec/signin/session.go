@@ -31,9 +31,9 @@ type Session struct {
 
 	nonce atomic.Value // the nonce that the server requires in proofs (DPoP)
 
-	// asBearer is a token that is bound to a key (DPoP), but that the server refused because it does not know the
-	// scheme DPoP. After this refusal, the session sends tokens with the scheme Bearer, which such a server accepts
-	// (RFC 9449, section 7.2).
+	// asBearer is the key-bound token that the server refused because the server does not know the scheme DPoP. After
+	// this refusal, the session sends tokens with the scheme Bearer, which such a server accepts (RFC 9449, section
+	// 7.2).
 	asBearer atomic.Pointer[string]
 
 	// refused is the token of the last request that was refused for lack of a valid sign-in. It points to "" if the
@@ -45,7 +45,7 @@ type Session struct {
 // could ask for more and more scopes.
 const maxSignIns = 3
 
-// maxNonceTries is the maximum number of times that a request is sent again with a nonce that the server asked for.
+// maxNonceTries is the maximum number of times that a request is sent again because the server asks for a nonce.
 const maxNonceTries = 3
 
 // Session returns a session. A session with a browser lets a person sign in, and requests the given additional
@@ -143,7 +143,7 @@ func (s *Session) Refused(
 }
 
 // obtain requests a token without a person and stores it. If several calls find an expired token, only one of them
-// requests a new one. A failed token request is not repeated.
+// requests a new token. A failed token request is not repeated.
 func (s *Session) obtain(
 	ctx context.Context, sent string, challenges []oauthex.Challenge, u Upstream, try int,
 ) (again bool, err error) {

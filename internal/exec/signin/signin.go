@@ -19,7 +19,7 @@
 //     without redirects. Answers are limited in size and time.
 //   - The metadata of a server must name the server itself as the resource, or a parent path of it on the same origin.
 //   - PKCE with S256 is always used. An authorization server that does not announce S256 is refused.
-//   - The answer must contain the state of the request, and the issuer where RFC 9207 requires one.
+//   - The page's answer must contain the state of the request, and the issuer where RFC 9207 requires one.
 //   - If the authorization server announces DPoP with ES256 (RFC 9449), tokens are bound to a key. A remote server that
 //     does not know DPoP gets these tokens without a proof, but renewing the tokens still requires the key.
 //   - If a server asks only for scopes that the sign-in has already requested, the person is not asked again.
@@ -31,8 +31,8 @@
 // id and refresh token are sent only to that authorization server.
 //
 // The vault of a home keeps the sign-ins of its owner. The store of a daemon keeps those of the daemon's callers, so
-// that all replicas use the same ones. A caller's call never uses the owner's sign-in, unless the settings of the
-// host say so. Only the browser session or key that began a sign-in can complete it.
+// that all replicas use the same ones. A caller's call uses the owner's sign-in only if the settings of the host
+// say so. Only the browser session or key that began a sign-in can complete it.
 package signin
 
 import (
@@ -54,7 +54,7 @@ import (
 
 // Target is a remote server that an agent uses on behalf of a principal.
 type Target struct {
-	// Agent is the name that the agent runs under. ID is its id in the manifest.
+	// Agent is the name under which the agent runs. ID is its id in the manifest.
 	Agent, ID string
 	// Manifest is the name or path by which a person refers to the agent. It appears in hints.
 	Manifest string
@@ -134,7 +134,7 @@ type grant struct {
 	Key *jose.JSONWebKey `json:"dpop_key,omitempty"`
 }
 
-// margin is how long before its expiry a token is renewed.
+// margin is the remaining lifetime at which a token is renewed.
 const margin = 30 * time.Second
 
 // good reports whether the access token is probably still valid.
