@@ -15,15 +15,15 @@
 //   - The client uses only https. It follows no redirects, keeps no cookies, and uses no proxies
 //     from the environment.
 //   - A request that may change something gets a new connection. On a reused connection, net/http
-//     might send the request twice. A GET may have effects too, so the method alone does not
-//     decide.
+//     might send the request twice. A GET may have effects too, so it may reuse a
+//     connection only for a tool that only reads.
 //   - Clients never share connections. Each agent has its own client.
 //
-// # The proxy
+// # Programs
 //
-// A program in a sandbox can reach the network only through a [Proxy]. The proxy connects to the hosts in
-// the manifest and checks addresses as for actions. If the manifest allows full network access, the proxy
-// also accepts plain http. A program may have placeholders instead of credentials. In that case, the proxy
+// A program in a sandbox can reach other hosts only through a [Network]. The network connects only to the
+// hosts that its [Policy] allows. It checks their addresses as for actions, except for the private hosts in
+// the policy. A program may have placeholders instead of credentials. In that case, a proxy in the network
 // terminates TLS and inserts each credential into requests to the credential's hosts.
 //
 // Every failure is a [call.Refusal]. A refusal never contains an IP address, because addresses of the local

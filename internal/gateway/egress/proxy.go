@@ -97,7 +97,7 @@ type bufferedConn struct {
 
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.from.Read(p) }
 
-// CloseWrite signals the end of the host's data to the program.
+// CloseWrite signals to the program that the host's data has ended.
 func (b *bufferedConn) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
