@@ -49,8 +49,8 @@ type Policy interface {
 	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, with any
 	// arguments. Nil means that no tool is hidden.
 	Hidden(a *agent.Agent, name string, c *call.Call) []bool
-	// Could reports whether the policy can allow a request with the arguments of c and some value of the argument named
-	// open. The name open may be empty.
+	// Could reports whether the policy can allow a request with the arguments of c. If open is not empty, it is the name
+	// of one more argument, whose value is unknown.
 	Could(a *agent.Agent, name string, t *agent.Tool, c *call.Call, open string) bool
 	// Version returns a value that changes when the policy's answers for the caller of c may have changed.
 	Version(a *agent.Agent, name string, c *call.Call) any

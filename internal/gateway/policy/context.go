@@ -98,9 +98,9 @@ type text struct {
 	isName bool
 	// isStart is set if the string is a relative path that other relative paths can be resolved against.
 	isStart bool
-	// isRead is set if a rule reads the argument through context.arguments. pathOf lists the names under which a rule
-	// reads the argument through context.path_of.
+	// isRead is set if a rule reads the argument through context.arguments.
 	isRead bool
+	// pathOf lists the names under which a rule reads the argument through context.path_of.
 	pathOf []string
 }
 

@@ -45,7 +45,8 @@ type factsKey struct {
 	asSent bool
 }
 
-// knownOf returns what an earlier check of the call has stored, or an empty store for this check.
+// knownOf returns the facts that an earlier check of the call kept. If there are none, the result is empty, and this
+// check can keep its facts in it.
 func knownOf(c *call.Call) *known {
 	k, _ := c.Known.(*known)
 	if k == nil || !bytes.Equal(k.arguments, c.Arguments) {

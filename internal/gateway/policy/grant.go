@@ -30,8 +30,9 @@ type Grant struct {
 	ID     string
 	Server string
 	Scope  string
-	// By is the owner who made the grant. At is the time of the grant. Both are zero if unknown.
+	// By is the owner who made the grant. It is empty if unknown.
 	By string
+	// At is the time of the grant. It is zero if unknown.
 	At time.Time
 	// Expires is the zero time if the grant does not expire.
 	Expires time.Time

@@ -402,8 +402,8 @@ func (s *snapshot) judge(
 	}
 	v := s.view(a, on, s.rules.named(c.Attributes))
 	if c.AttributesLost && s.view(a, on, s.rules.groups).dependsOnCaller() {
-		return []call.Reason{no(call.PolicyDenied, "rules depend on the caller's groups or sign-in, which were not kept when "+
-			"the process that made the call ended")}
+		return []call.Reason{no(call.PolicyDenied, "rules depend on the caller's groups or sign-in; both were lost when the "+
+			"process that made the call ended")}
 	}
 	m := infoOf(c, t, o.Now())
 	if v.uses.has(ofArguments) {
