@@ -75,13 +75,16 @@ type Call struct {
 
 // Flow describes where the arguments of a call come from, for policy rules.
 type Flow struct {
-	// Untrusted is set if an agent of the principal has read text that others can write.
+	// Untrusted is set if an agent of the principal has read untrusted text, which is text that others can write.
 	Untrusted bool
-	// Strict is set if ambit no longer has all such text, or if the operator requires strict decisions.
+	// Strict is set if ambit no longer has all of the untrusted text, or if the operator requires strict decisions.
 	Strict bool
-	// Doubtful lists the arguments whose value comes from such text or has no known origin. Origin lists the tools that
-	// returned the text. AskedForIn lists the tools that returned text that asks for this call.
-	Doubtful, Origin, AskedForIn []string
+	// Doubtful lists the arguments whose value comes from untrusted text or has no known origin.
+	Doubtful []string
+	// Origin lists the tools that returned the untrusted text.
+	Origin []string
+	// AskedForIn lists the tools whose untrusted text asks for this call.
+	AskedForIn []string
 }
 
 // Allowlist is the list of tools that a skill allows.
@@ -112,9 +115,10 @@ type Result struct {
 // Observed is what a server in a sandbox did while a call ran. If the server carried out other calls at the same time,
 // Observed may include what the server did for those calls.
 type Observed struct {
-	// Contacted lists hosts as HOST:PORT. Refused lists the rights that the server lacked.
+	// Contacted lists hosts as HOST:PORT.
 	Contacted []string
-	Refused   []agent.Right
+	// Refused lists the rights that the server lacked.
+	Refused []agent.Right
 	// Omitted is the number of contacts and refusals that are not listed.
 	Omitted int
 }
@@ -369,7 +373,7 @@ type Forward struct {
 	// OnNotify receives the server's progress and log messages until the answer arrives.
 	OnNotify func(method string, params jsontext.Value)
 	// Again returns an error if the gateway no longer allows the request. The gateway sets it. A binding calls Again before
-	// it repeats the request by itself, as it does with subscriptions when a server was restarted.
+	// it repeats the request by itself, for example to renew a subscription after the server was restarted.
 	Again func(ctx context.Context) error
 	// OnDrop is called if a binding ends a subscription because Again returned an error. It may be nil.
 	OnDrop func()
