@@ -163,7 +163,8 @@ AND expires > $2 ORDER BY asked DESC`, []any{mac, now.UnixMicro()}, func(row sta
 }
 
 // Ask stores the question q and returns it. If an identical call already has a pending or approved question, Ask
-// returns that question instead. It also returns a denied question whose caller left before the answer, once.
+// returns that question instead. If a person denied an identical call after its caller had left, Ask returns that
+// question once.
 func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
 		if asked, err = Find(tx, b, q, q.Asked); err == nil && asked == nil {
@@ -188,7 +189,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10, $11)`,
 	return asked, err
 }
 
-// findDenied returns the newest denied question about the call of q that no caller has heard, or nil.
+// findDenied looks for questions about the call of q that were denied after the caller had left. It returns the newest
+// one, or nil.
 func findDenied(tx state.Tx, b *store.Store, q *Question) (found *Question, err error) {
 	mac := q.mac(b)
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state = 'denied' AND left_at IS NOT NULL

@@ -30,9 +30,10 @@ const stage = "limit"
 // Meter describes one call of a limited tool.
 type Meter struct {
 	Agent, Tool string
-	// Call is the id of the call, and At is its time.
+	// Call is the id of the call.
 	Call string
-	At   time.Time
+	// At is the time of the call.
+	At time.Time
 	// Rate and Spend are the tool's limits. Nil means no limit.
 	Rate  *agent.Rate
 	Spend *agent.Cap
@@ -203,7 +204,7 @@ func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 // Spent is the amount that a tool has spent on one day.
 type Spent struct{ Agent, Tool, Amount string }
 
-// SpentToday returns the amounts spent on the UTC date of now. If a clock was moved back, the result includes amounts
+// SpentToday returns the amounts spent on the current UTC date. If a clock was moved back, the result includes amounts
 // from later days.
 func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
 	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`,
