@@ -211,13 +211,13 @@ func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.T
 	return g.lastRead(ctx, principal, "", time.Now())
 }
 
-// lastRead returns the latest end of the principal's rows in the table flow_reads. It ignores the rows of the process
-// except. It returns the zero time if all rows have ended.
-func (g *Gateway) lastRead(ctx context.Context, principal, except string, now time.Time) (until time.Time, err error) {
+// lastRead returns the latest end of the principal's rows in the table flow_reads. It ignores the rows of the given
+// owner. It returns the zero time if all rows have ended.
+func (g *Gateway) lastRead(ctx context.Context, principal, owner string, now time.Time) (until time.Time, err error) {
 	var last int64
 	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
 		return tx.Query(`SELECT CAST(COALESCE(MAX(until), 0) AS BIGINT) FROM flow_reads WHERE principal = $1 AND owner <> $2`,
-			[]any{principal, except}, func(row state.Row) error { return row.Scan(&last) })
+			[]any{principal, owner}, func(row state.Row) error { return row.Scan(&last) })
 	})
 	if end := time.UnixMicro(last); err == nil && end.After(now) {
 		until = end
@@ -327,7 +327,7 @@ func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.
 	return err
 }
 
-// observe adds the result or refusal that the caller is about to receive to the memory of the caller's principal.
+// observe adds the call's result or refusal to the principal's memory, before the caller receives the answer.
 func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	if p.tool == nil || !g.traceable(p.tool) {
 		return
@@ -350,9 +350,9 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	}
 }
 
-// observeMessages adds the messages that a server sends during a call to the memory of the principal before the client
-// gets them. This must not wait for the end of the call, because the agent can read a message and make another call
-// before that.
+// observeMessages returns the call's OnNotify and Client, wrapped so that they add each message of the server to the
+// principal's memory before the client gets the message. The end of the call would be too late, because the agent can
+// read a message and make another call before then.
 func (g *Gateway) observeMessages(p *inflight) (notify func(string, jsontext.Value), client *call.Client) {
 	if !g.traceable(p.tool) {
 		return p.OnNotify, p.Client
@@ -409,7 +409,7 @@ func (o observer) client(c *call.Client) *call.Client {
 	return &observed
 }
 
-// observedAsker adds the requests that a server sends to the client to the memory.
+// observedAsker adds a server's requests to the memory before it forwards them to the client.
 type observedAsker struct {
 	observe observer
 	call.Asker

@@ -246,8 +246,8 @@ func (skillName) Allows(string) bool { return true }
 var _ call.Forwarder = (*Gateway)(nil)
 
 // Prompt returns the agent's own prompt with the given name. The gate checks the request like a call to a tool of the
-// agent itself, and the request counts toward the quota. Prompt calls get to fetch the prompt, removes secrets from the
-// prompt and records the read in the journal.
+// agent itself, and the request counts toward the quota. Prompt fetches the prompt with the function get, removes
+// secrets from the prompt and records the read in the journal.
 func (g *Gateway) Prompt(
 	ctx context.Context, f *call.Forward, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
 ) (jsontext.Value, error) {

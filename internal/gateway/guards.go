@@ -161,7 +161,7 @@ func guardOut(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return stopped
 }
 
-// A mark about an injection is added to this member of a message.
+// These members of a message receive the mark about an injection.
 const (
 	inResult = "_meta"
 	inError  = "data"
@@ -236,7 +236,7 @@ const (
 	withheld  = "the error is withheld, because it may contain a secret"
 )
 
-// hintOf returns the hint for an error of Options.Known. If the error has no hint of its own, it comes from the vault.
+// hintOf returns the hint for an error of Options.Known. An error without a hint of its own comes from the vault.
 func hintOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error

@@ -177,7 +177,7 @@ func DecisionOf(toolError bool, stopped *call.Refusal) journal.Decision {
 	return journal.Deny
 }
 
-// failures contains the codes of refusals that mean that the called tool failed, not that the gateway denied the call.
+// failures contains the codes that report a failure of the called tool instead of a denial by the gateway.
 var failures = map[call.Code]bool{call.ProgramFailed: true, call.TimedOut: true}
 
 // observed adds ambit's observations of the tool's server to a journal record. It redacts the names of hosts and

@@ -22,13 +22,13 @@ type orphan struct {
 	record, mac                                            []byte
 }
 
-// content returns all values in the row that the caller or the gateway chose, as one string.
+// content returns one string with all values of the row that never change.
 func (o *orphan) content() string {
 	return fmt.Sprintf("%q", []string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
-// purpose returns the purpose string with which the arguments are encrypted. If any value in the row is changed, the
-// arguments cannot be decrypted, and the call is not sent again.
+// purpose returns the purpose string with which the arguments are encrypted. If one of the values in content
+// is changed, the arguments cannot be decrypted, and the call is not sent again.
 func (o *orphan) purpose() string { return "arguments of call " + o.content() }
 
 // macPurpose is the purpose of the MAC with which the gateway proves that it wrote the row.

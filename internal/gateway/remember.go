@@ -183,8 +183,8 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 }
 
 // StoreFailed returns the refusal for a call that failed because of a store error. If the root key has changed, the
-// refusal asks for a restart of the process. A caller that cancels its call ends the requests to the store, and the
-// refusal then does not blame the store.
+// refusal asks for a restart of the process. Otherwise, if the caller cancelled the call, the refusal reports the
+// cancellation, because cancelling also ends the requests to the store.
 func StoreFailed(ctx context.Context, stage string, err error) *call.Refusal {
 	if ctx.Err() != nil && !errors.Is(err, journal.ErrHandedOver) {
 		return call.Refuse(stage, call.TimedOut, "the call was cancelled before it was made")
