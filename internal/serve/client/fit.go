@@ -19,7 +19,7 @@ import (
 )
 
 // Refuse returns the reason why the client can never use the agent, and a hint about what to do instead. Both results
-// are empty if the client can use the agent. A client uses an agent that is hosted at a URL through "ambit run NAME".
+// are empty if the client can use the agent. A client uses "ambit run NAME" to reach an agent that is hosted at a URL.
 func (c *Client) Refuse(a *agent.Agent) (reason, hint string) {
 	remote := slices.Contains(a.Delivery.Modes, "mcp.remote") && a.Delivery.URL != ""
 	switch {

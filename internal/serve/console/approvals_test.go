@@ -36,7 +36,8 @@ func TestWaitingCalls(t *testing.T) {
 	}
 }
 
-// A call whose arguments do not all fit on the page cannot be approved there, because the rest could change what it does.
+// A call whose arguments do not all fit on the page cannot be approved there, because the rest could change what it
+// does.
 func TestUnseenArgumentsAreNotApproved(t *testing.T) {
 	withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 		list := &waitingList{arguments: `{"text":"` + strings.Repeat("x", maxFirst) + `","to":"someone"}`}

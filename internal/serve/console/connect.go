@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// SignIn is a remote server at which each person signs in for themselves. State is in, ended or none.
+// SignIn is a remote server at which each person signs in for themselves. State is "in", "ended" or "none".
 type SignIn struct{ Server, State string }
 
 const (

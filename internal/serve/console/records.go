@@ -199,8 +199,8 @@ type recordPage struct {
 	Arguments, JSON, Problem string
 	Cut                      bool
 	Proof                    *journal.Proof
-	// Origins lists the calls from whose results doubtful arguments come. It also lists the origins of the arguments of
-	// those calls.
+	// Origins lists the calls that returned the values of doubtful arguments. It also lists the origins of the arguments
+	// of those calls.
 	Origins []origin
 }
 
@@ -214,7 +214,7 @@ type origin struct {
 // maxOrigins is the maximum number of edges on a page.
 const maxOrigins = 12
 
-// originsOf follows the arguments of a call back to the calls in whose results they were first seen.
+// originsOf follows the arguments of a call back to the calls whose results first contained them.
 func (c *Console) originsOf(ctx context.Context, e journal.Entry) (edges []origin, err error) {
 	seen := map[string]bool{e.Call: true}
 	for next := []journal.Entry{e}; len(next) > 0; next = next[1:] {
