@@ -33,7 +33,7 @@ type Card struct {
 	Digest      string        `json:"digest"`
 	State       State         `json:"state"`
 	Error       string        `json:"error"`
-	// Refused lists what the sandboxes of the agent's servers refused lately.
+	// Refused lists the recent denials of the sandboxes of the agent's servers.
 	Refused []toolserver.Denial `json:"refused,omitempty"`
 }
 
@@ -138,8 +138,8 @@ func (d *Daemon) showAgent(r *http.Request) (any, *problem) {
 	return doc, nil
 }
 
-// hiddenTools returns the names of the tools that the policy denies to a principal with any arguments. Nothing is
-// hidden from an administrator.
+// hiddenTools returns the names of the tools that the policy denies to a principal, regardless of the arguments.
+// Nothing is hidden from an administrator.
 func (d *Daemon) hiddenTools(a *agent.Agent, name string, p *identity.Principal) map[string]bool {
 	if d.options.Hidden == nil || p.Admin {
 		return nil

@@ -41,8 +41,8 @@ type ServerAccess struct {
 	// Never contains the kinds of right that a confined server lacks entirely. The possible kinds are write, connect
 	// and execute.
 	Never []agent.RightKind `json:"never"`
-	// Missing lists the paths in the access that do not exist. The server sees its own files there, and ambit keeps these
-	// files in the folder Private.
+	// Missing lists the paths in Access that do not exist. At these paths, the server sees its own files, which ambit
+	// keeps in the folder Private.
 	Missing []string `json:"missing"`
 	Private string   `json:"private_folder,omitempty"`
 }
@@ -56,7 +56,7 @@ func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess 
 	if absolute, err := toolserver.Absolute(access); err == nil && out.Confined {
 		for _, r := range slices.Concat(absolute.Of(agent.CanRead), absolute.Of(agent.CanWrite)) {
 			_, err := os.Stat(r.What)
-			// The server gets no private folder in place of these two.
+			// ambit never replaces / or /tmp with a private folder.
 			shared := slices.Contains([]string{"/", "/tmp"}, filepath.Dir(r.What))
 			if errors.Is(err, fs.ErrNotExist) && !shared && !slices.Contains(out.Missing, r.What) {
 				out.Missing = append(out.Missing, r.What)

@@ -157,16 +157,16 @@ func (f *fleet) prove(ctx context.Context, entries []*entry) {
 	}
 }
 
-// Change reports what a reload did. Each list contains names of agents.
+// Change reports what a reload did. The first five lists contain names of agents.
 type Change struct {
 	Added    []string `json:"added"`
 	Changed  []string `json:"changed"`
 	Removed  []string `json:"removed"`
 	Kept     []string `json:"kept"`
 	Rejected []string `json:"rejected"`
-	// Reasons contains the name and the problem of each rejected agent. Widened contains the name of a changed agent and
-	// one thing that the agent may do and could not do before.
+	// Reasons contains the name and the problem of each rejected agent.
 	Reasons []string `json:"reasons"`
+	// Widened lists what changed agents may do now but could not do before. Each element begins with the agent's name.
 	Widened []string `json:"widened"`
 }
 

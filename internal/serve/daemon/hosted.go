@@ -56,9 +56,9 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	return a
 }
 
-// WithManifest appends the command of a refusal to the refusal's hint. The command contains the given name or path of
-// the agent's manifest. The daemon passes the name, because callers do not need to know the path. WithManifest returns
-// other errors unchanged.
+// WithManifest appends a refusal's command to the refusal's hint. It inserts the given name or path of the agent's
+// manifest into the command. The daemon passes the name, because callers do not need to know the path. WithManifest
+// returns other errors unchanged.
 func WithManifest(err error, manifest string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {

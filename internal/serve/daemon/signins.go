@@ -13,7 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Address returns the address that people use for the daemon. The parameter is the address that it listens on.
+// Address returns the daemon's public URL. If no public URL is configured, it returns the given address, on which the
+// daemon listens.
 func (d *Daemon) Address(listening string) string {
 	if d.options.public != nil {
 		return d.base(nil)
@@ -71,7 +72,8 @@ func (d *Daemon) newSignIn(r *http.Request) (any, *problem) {
 	return d.beginSignIn(r.Context(), p, keySession(p), asked.Agent, asked.Server, asked.Redirect, asked.Scopes)
 }
 
-// isLoopback reports whether an address is a page on the machine of the browser, so that no one else gets the code.
+// isLoopback reports whether an address is a page on the browser's own machine. Other machines cannot read the
+// authorization code that is sent to such an address.
 func isLoopback(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -37,8 +37,8 @@ func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
 	return refusal
 }
 
-// streams is the set of API keys that have open streams. It checks periodically whether each key is still valid, once for
-// all streams of the key.
+// streams is the set of API keys that have open streams. It checks periodically whether each key is still valid, once
+// for all streams of the key.
 type streams struct {
 	mu   sync.Mutex
 	keys map[string]*watchedKey

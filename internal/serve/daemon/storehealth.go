@@ -21,8 +21,8 @@ type storeHealth struct {
 	err error
 }
 
-// storeProblem returns an error if the daemon cannot use the store, because the store is unavailable or because its root
-// key was rotated.
+// storeProblem returns an error if the daemon cannot use the store, because the store is unavailable or because its
+// root key was rotated.
 func (d *Daemon) storeProblem() error {
 	if err := d.options.Journal.HandedOver(); err != nil {
 		return err

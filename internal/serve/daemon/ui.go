@@ -21,8 +21,8 @@ import (
 //
 //   - The daemon sends every page with the sandbox directive of Content-Security-Policy.
 //     The directive also applies to a page that is opened outside a frame. A sandboxed
-//     page has an opaque origin. To the shield, its requests to the API and the console
-//     come from another site, and are refused.
+//     page has an opaque origin. The shield therefore refuses its requests to the API and
+//     the console, as it refuses requests from other sites.
 //   - A page can load only files under its own address. It cannot open connections or
 //     submit forms, and other sites cannot frame it.
 //   - A browser frame cannot send an API key. Instead, a caller with a key requests a
@@ -31,8 +31,9 @@ import (
 //     ticket of the console also ends with the console session.
 //   - A page calls its agent's tools with a message to the frame around it (JSON-RPC, as
 //     in MCP). The script of the frame passes the call to the daemon, and the gateway
-//     decides. The frame's address allows calls. The pages get another ticket,
-//     which opens only files, because a page knows its own address and could publish it.
+//     decides. The ticket in the frame's address allows calls. The pages get another
+//     ticket, which opens only files, because a page knows its own address and could
+//     publish the ticket in it.
 
 // uiTime is the lifetime of a ticket. A ticket never outlives the token or console session that requested it.
 const uiTime = time.Hour
@@ -71,8 +72,8 @@ func (d *Daemon) uiTicket(r *http.Request) (any, *problem) {
 	return map[string]any{"url": at, "expires_at": until.UTC().Format(time.RFC3339)}, nil
 }
 
-// frameAddress returns the path of a new frame around an agent's pages, and the time when its ticket expires. The
-// ticket expires at end at the latest, unless end is zero.
+// frameAddress returns the path of a new frame around an agent's pages, and the time when its ticket expires. If end is
+// not zero, the ticket expires at that time or earlier.
 func (d *Daemon) frameAddress(name string, p *identity.Principal, session string, end time.Time) (string, time.Time) {
 	until := time.Now().Add(uiTime)
 	if !end.IsZero() && end.Before(until) {
