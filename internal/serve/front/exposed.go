@@ -248,8 +248,8 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 	return slices.Concat([]byte(`{"`+list+`":[`), bytes.Join(all, []byte(",")), []byte(`]}`))
 }
 
-// offers reports whether the policy can allow the caller to request an item of a server's list. The caller may request a
-// prompt with any arguments, and a template with any URI.
+// offers reports whether the policy can allow the caller to request an item of a server's list. It assumes that a
+// prompt can have any arguments, and that a template can have any URI.
 func (a *Agent) offers(r *request, list string, item jsontext.Value, alias string) bool {
 	f := a.forward(r, alias)
 	method, member, open := "resources/read", "uri", ""
@@ -283,8 +283,8 @@ func (a *Agent) listedFor(r *request, list string, result jsontext.Value, alias 
 	return set(result, list, slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
 }
 
-// routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI, or if
-// it is longer than maxURI.
+// routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI, or
+// if its name or URI is longer than maxURI.
 func routeOf(list string, item jsontext.Value) string {
 	kind, member := "uri ", "uri"
 	switch list {

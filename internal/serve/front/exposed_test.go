@@ -67,8 +67,8 @@ func (d *endless) Forward(_ context.Context, f *call.Forward) (jsontext.Value, e
 	return jsontext.Value(`{"resources":[{"uri":"` + f.Server + n + `","x":"` + large + `"},{"uri":"` + n + large[:maxURI] + `"}],"nextCursor":"` + n + `"}`), nil
 }
 
-// Neither the pages of a merged list nor the routes to its items use up the memory, and no server can leave out the items
-// of another.
+// Neither the pages of a merged list nor the routes to its items use up the memory, and no server can leave out the
+// items of another.
 func TestMergedListsAreBounded(t *testing.T) {
 	servers := []string{"fs", "db"}
 	d := &endless{pages: map[string]int{}}

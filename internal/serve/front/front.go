@@ -127,8 +127,8 @@ type Gateway interface {
 	// Listed returns the agent and reports for each of its tools whether it is hidden from the caller of c. If hidden
 	// is nil, no tool is hidden.
 	Listed(c *call.Call) (who *agent.Agent, hidden []bool)
-	// Offers reports whether the policy can allow the request f for an item of a list. The argument that open names can
-	// have any value.
+	// Offers reports whether the policy can allow the request f for an item of a list. If open is not empty, it is the
+	// name of an argument that can have any value.
 	Offers(f *call.Forward, open string) bool
 	// PolicyVersion returns a value that changes when the answers of Offers may have changed.
 	PolicyVersion(c *call.Call) any
@@ -325,9 +325,8 @@ func (a *Agent) instructions() string {
 	return text
 }
 
-// reasonFor returns the text about a refusal that the instructions contain. Models trust the instructions, and the
-// message of a refusal can quote a server. The text therefore contains the message only if a credential is missing, and
-// otherwise only the code.
+// reasonFor describes a refusal for the instructions. Models trust the instructions, and the message of a refusal can
+// quote a server. The text therefore contains the message only if a credential is missing, and otherwise only the code.
 func reasonFor(r *call.Refusal) string {
 	if r.Code == call.CredentialMissing {
 		return explain(r)

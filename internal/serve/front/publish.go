@@ -31,14 +31,15 @@ type subscriber struct {
 	hidden []bool // which tools were hidden from the caller at the last check
 	policy any    // the version of the policy at the last check
 	tick   *time.Ticker
-	// signedIn returns the ids of the completed sign-ins that the client was asked for. The function may be nil.
+	// signedIn returns the ids of the questions whose sign-ins are complete. The function may be nil.
 	signedIn func() []string
 	bytes    atomic.Int64 // the size of the params in the queue
 }
 
 const (
 	maxQueued = 256
-	// maxQueuedBytes limits the params in one queue. Servers choose their size, and a client may never read its stream.
+	// maxQueuedBytes limits the size of the params in one queue. Servers choose this size, and a client may never read its
+	// stream.
 	maxQueuedBytes = 256 << 10
 )
 

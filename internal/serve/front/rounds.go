@@ -163,7 +163,7 @@ func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontex
 	return a.withState(r, raw, state{Call: c.ID, Server: lookup(raw, "requestState")})
 }
 
-// withState adds a sealed state to a result. It completes the state.
+// withState completes the state s, seals it, and adds it to a result.
 func (a *Agent) withState(r *request, raw jsontext.Value, s state) (jsontext.Value, error) {
 	keys, err := a.Keys()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // maxRoutes limits the total size of [routes] in bytes. If the limit is exceeded, the tables that have not been used
-// for the longest time are deleted. The next request of such a caller reads the lists again.
+// for the longest time are deleted. The next request of a caller whose table was deleted reads the lists again.
 const maxRoutes = 64 << 20
 
 // routes remembers which server listed each resource, resource template and prompt. Each caller has a separate table,
@@ -56,7 +56,7 @@ func (r *routes) keep(principal, list string, to map[string]string) {
 	}
 }
 
-// weight returns about how many bytes a list occupies.
+// weight returns the approximate size of a list in bytes.
 func weight(to map[string]string) (bytes int) {
 	const entry = 64
 	for key := range to {
@@ -82,7 +82,7 @@ func (r *routes) prompt(principal, name string) (alias string, found bool) {
 	return alias, found
 }
 
-// resource returns the alias of the server that listed a resource to a caller, or a template for it.
+// resource returns the alias of the server that listed a resource, or a template for the resource, to a caller.
 func (r *routes) resource(principal, uri string) (alias string, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -46,7 +46,7 @@ func (s *awaitedSignIn) done(a *Agent, principal string) bool {
 	return id != "" && id != s.Before
 }
 
-// askSignIn asks the client to open the page at which the caller signs in. The result asked is false if a sign-in does
+// askSignIn asks the client to open the page at which the caller signs in. The last result is false if a sign-in does
 // not help, or if the client cannot open pages.
 func (a *Agent) askSignIn(
 	r *request, c *call.Call, refusal *call.Refusal,

@@ -231,7 +231,7 @@ func (a *Agent) narrow(c *call.Call, r *request) (refusal *call.Refusal, problem
 	return refusal, problem
 }
 
-// skillOf returns the skill that a request is limited to, or nil if there is none.
+// skillOf returns the skill that limits a request, or nil if there is none.
 func (a *Agent) skillOf(r *request) (call.Allowlist, *call.Refusal, *rpcError) {
 	if r.meta.skill == nil {
 		return a.Skill, nil, nil
