@@ -30,7 +30,7 @@ func (f *Failure) Unwrap() error { return f.Refusal }
 
 // trouble returns the reason why the agent is not ready, or nil. The caller must first wait until every server has been
 // verified or has failed. An agent with failed servers is ready if no required server has failed and at least one
-// server works. After that, a server that fails affects only its own tools.
+// server works. Once the agent has been ready, a server that fails affects only its own tools.
 func (a *Agent) trouble() *Failure {
 	if f := a.failure; f != nil {
 		return &Failure{Refusal: a.redact(f.Refusal), Lacking: f.Lacking}
@@ -68,8 +68,8 @@ func decisive(proofs []toolserver.Proof) (first *toolserver.Proof) {
 	return first
 }
 
-// unavailable returns the reasons why servers of a working agent are quarantined. It returns nil if the agent as a whole
-// is not ready. Lazy servers are left out, because they are tried again at their next use.
+// unavailable returns the reasons why servers of a working agent are quarantined. It returns nil if the agent as a
+// whole is not ready. Lazy servers are left out, because they are tried again at their next use.
 func (a *Agent) unavailable() (why []*call.Refusal) {
 	select {
 	case <-a.up:
@@ -106,8 +106,8 @@ func message(text string) jsontext.Value {
 	return mustJSON(map[string]any{"level": "error", "logger": "ambit", "data": text})
 }
 
-// State returns Starting, Ready, Quarantined or Failed. The state is Quarantined if a server has drifted, or if only some
-// servers work.
+// State returns Starting, Ready, Quarantined or Failed. The state is Quarantined if a server has drifted, or if only
+// some servers work.
 func (a *Agent) State() string {
 	select {
 	case <-a.up:

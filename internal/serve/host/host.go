@@ -47,7 +47,7 @@ import (
 // Options configures an agent.
 type Options struct {
 	Home home.Home
-	// Name is the name that the agent runs under. If Name is empty, the manifest determines the name.
+	// Name is the name under which the agent runs. If Name is empty, the manifest determines the name.
 	Name    string
 	Version string
 	// Store is the store of this process. The caller closes it. If Store is nil, every call is refused for the reason in
@@ -381,7 +381,7 @@ func (a *Agent) owner(ctx context.Context) *call.Client {
 	return a.gateway.Guard(a.hello.client)
 }
 
-// Name returns the name that the agent runs under.
+// Name returns the name under which the agent runs.
 func (a *Agent) Name() string { return a.name }
 
 func (a *Agent) Manifest() *manifest.Manifest { return a.manifest }
@@ -406,8 +406,8 @@ func (a *Agent) awaitTools(ctx context.Context) error {
 	return err
 }
 
-// Ready waits until every server that is not lazy has been verified or quarantined. The error is a *Failure, or the context's error
-// if the context ends first.
+// Ready waits until every server that is not lazy has been verified or quarantined. The error is a *Failure, or the
+// context's error if the context ends first.
 func (a *Agent) Ready(ctx context.Context) error {
 	if !waitFor(ctx, a.up) {
 		return ctx.Err()
@@ -434,7 +434,7 @@ func (a *Agent) Proofs() []toolserver.Proof {
 	return proofs
 }
 
-// Denials returns what the sandboxes of the servers refused lately.
+// Denials returns the recent denials of the servers' sandboxes.
 func (a *Agent) Denials() []toolserver.Denial {
 	s := a.manager()
 	if s == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// Someone who can write to the store but has no root key cannot make ambit forget or mistake the lock file that an agent
-// used last. Only a person who accepts a lock file can make the record valid again.
+// Someone who can write to the store but has no root key cannot make ambit forget or mistake the lock file that an
+// agent used last. Only a person who accepts a lock file can make the record valid again.
 func TestChangedLockRows(t *testing.T) {
 	for _, change := range []string{
 		`DELETE FROM locks_seen`,

@@ -112,9 +112,9 @@ func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.A
 	return rememberLock(ctx, b, path, digest, true)
 }
 
-// rememberLock records that a lock file was used last, even if the clock was set back since the previous one was used.
-// If something other than ambit changed the rows, rememberLock returns errLockRows. But if a person has just accepted
-// the lock file, it replaces these rows.
+// rememberLock records that a lock file was used last. The new record is later than all earlier ones, even if the clock
+// was set back. If something other than ambit changed the rows, rememberLock returns errLockRows. But if a person has
+// just accepted the lock file, rememberLock replaces the changed rows.
 func rememberLock(ctx context.Context, b *store.Store, path, digest string, accepted bool) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		v, err := b.Authority.View(tx)

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// A question that a server asks on a client's own connection is scanned for secrets and counts as text that the client's
-// principal has read, whichever request opened the connection.
+// A question that a server asks on a client's own connection is scanned for secrets and counts as text that the
+// client's principal has read, whichever request opened the connection.
 func TestMessagesOnOwnConnections(t *testing.T) {
 	secret, stranger := "ghp"+"_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO", "collector@attacker.example"
 	const level = `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"error"}}`
