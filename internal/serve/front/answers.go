@@ -24,7 +24,7 @@ func HoldAnswer(ctx context.Context, size int) (release func(), err error) {
 	}
 	if release, err = hold(int64(size)); err != nil {
 		return nil, fmt.Errorf("the request was carried out, but its answer of %d KiB cannot be sent, because %w; "+
-			"a second request would carry it out again", size>>10, err)
+			"if the client repeats the request, it is carried out again", size>>10, err)
 	}
 	return release, nil
 }
