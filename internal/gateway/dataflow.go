@@ -38,8 +38,7 @@ type Flow struct {
 	memories *flow.Memories
 
 	mu sync.Mutex
-	// until contains, for each principal, the end of the lifetime of the row that this process wrote to the table
-	// flow_reads.
+	// until maps each principal to the time when this process's row in the table flow_reads expires.
 	until map[string]time.Time
 	tools map[*agent.Tool]*flow.Tool
 }
@@ -202,8 +201,8 @@ func (g *Gateway) FlowMatters(t *agent.Tool) bool {
 	return g.flowMode(t) != guard.FlowOff && flowTool(t).Decides()
 }
 
-// ReadUntil returns the time until which text that the principal's agents have read affects the principal's calls. It
-// is zero if no text does.
+// ReadUntil returns the time when the text that the principal's agents have read stops affecting the principal's calls.
+// It is zero if no text affects them.
 func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.Time, err error) {
 	if g.store == nil {
 		return until, nil

@@ -171,8 +171,7 @@ type inflight struct {
 	approval string
 	// verdict lists the arguments that come from untrusted text. It is nil if the call is not traced.
 	verdict *flow.Verdict
-	// question is the question that a person is asked about this call. An approval for a different question does not
-	// apply.
+	// question asks a person to approve this call. An approval for a different question does not apply.
 	question *approval.Question
 	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
 	replayed string

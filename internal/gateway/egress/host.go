@@ -22,9 +22,9 @@ func Host(host string) (string, error) {
 	return name, nil
 }
 
-// ParseDestination checks a host that a person allows a program to reach. It returns the canonical spelling of the
-// host. The text is NAME or NAME:PORT, and NAME can be an IP address. If private is true, the address may be private or
-// loopback, and the text must contain a port. The addresses of metadata services are always refused.
+// ParseDestination checks an entry for a program's list of allowed hosts, and returns the canonical spelling. The entry
+// is NAME or NAME:PORT, and NAME can be an IP address. If private is true, the address may be private or loopback, and
+// the entry must contain a port. The addresses of metadata services are always refused.
 func ParseDestination(text string, private bool) (string, error) {
 	name, port := agent.SplitHost(text)
 	address, err := netip.ParseAddr(name)
