@@ -66,7 +66,7 @@ var (
 	// ErrChanged means that something other than ambit changed the register.
 	ErrChanged = errors.New("the register of keys, grants and approvals was changed by something other than ambit, " +
 		"or the root key was rotated while this process ran; to find out, run: ambit journal verify")
-	// ErrOlder means that the register is older than one that this machine has seen.
+	// ErrOlder means that the register is older than a register that this machine has seen.
 	ErrOlder = errors.New("the register of keys, grants and approvals is older than the one that this machine has seen, " +
 		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
 	// ErrRolledBack means that this machine has seen the store with a newer root key than the one that the store uses
@@ -75,7 +75,7 @@ var (
 		"earlier state, and someone with the older root key may have changed it; if you restored a backup, move seen.json out of AMBIT_HOME and try again")
 )
 
-// maxEntries is the maximum number of entries. It limits the memory that a changed database can cost a process.
+// maxEntries is the maximum number of entries. It prevents a changed database from exhausting a process's memory.
 const maxEntries = 100_000
 
 // Keys computes keyed hashes with the root key.
@@ -273,7 +273,7 @@ func appendText(b []byte, s string) []byte {
 type Row struct {
 	Kind Kind
 	ID   string
-	// Content is everything in the row that its authority depends on.
+	// Content contains every part of the row that affects the row's authority.
 	Content []byte
 	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
@@ -394,8 +394,8 @@ func (r *Register) Spent(ctx context.Context, id string) (spent bool, err error)
 // WithKeys returns the register of the same store with other keys.
 func (r *Register) WithKeys(keys Keys) *Register { return New(r.DB, keys) }
 
-// SignAgain writes the register with the keys of the register next, unless an interrupted rotation has already done so.
-// It fails with ErrRolledBack if this machine has already seen the register with these keys.
+// SignAgain signs the stored register with the keys of the parameter next. It does nothing if an interrupted rotation
+// has already done so. It fails with ErrRolledBack if this machine has already seen the register with these keys.
 func (r *Register) SignAgain(tx state.Tx, next *Register) error {
 	t, err := tracked(tx)
 	if err != nil {
@@ -501,7 +501,7 @@ func (v *View) clone() *View {
 	return &View{Head: v.Head, entries: entries}
 }
 
-// write replaces the stored register v with the register next, and writes only the differences.
+// write replaces the stored register (v) with a new register (next). It writes only the differences.
 func (r *Register) write(tx state.Tx, v, next *View) error {
 	switch {
 	case maps.Equal(v.entries, next.entries):

@@ -14,7 +14,7 @@ import (
 )
 
 // Memory is a file in a home that contains, for each PostgreSQL store, the newest register that the home has seen. A
-// SQLite store needs no memory: an attacker who can change its file can also read the root key beside it.
+// SQLite store needs no such file: an attacker who can change the store can also read the root key beside it.
 type Memory struct {
 	file, store string
 
@@ -42,8 +42,8 @@ type DamagedError struct {
 
 // Error names the damaged file and describes the fix.
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("%s, where this machine remembers the newest register of keys, grants and approvals, "+
-		"cannot be read: %v; restore the file, or, to accept the store as it is, run: ambit key adopt", e.File, e.Err)
+	return fmt.Sprintf("%s cannot be read: %v; it records the newest register of keys, grants and approvals; "+
+		"restore the file, or, to accept the store as it is, run: ambit key adopt", e.File, e.Err)
 }
 
 // Unwrap returns why the file cannot be read.
