@@ -343,7 +343,7 @@ func (k *APIKey) compare(v *authority.View) {
 	k.Changed = k.Revoked.IsZero() && !v.Has(k.row())
 }
 
-// content returns everything that the authority of the key depends on.
+// content returns every part of the key that affects the key's authority.
 func (k *APIKey) content() []byte {
 	agents := append([]string{}, k.Agents...) // nil and an empty list mean the same
 	parts := []any{k.hash, k.Name, k.Principal, agents, k.Admin, state.Micros(k.Made), state.Micros(k.Expires)}

@@ -340,8 +340,8 @@ func (e *oauthError) Error() string {
 	return s
 }
 
-// post sends a form to an endpoint and decodes the response into the value that answer points to. If answer is nil, the
-// response is not decoded. An OAuth error response is returned as an oauthError. All other failures wrap ErrProvider.
+// post sends a form to an endpoint. The parameter answer is nil, or a pointer to the variable for the decoded response.
+// An OAuth error response is returned as an oauthError. All other failures wrap ErrProvider.
 func (d *Device) post(ctx context.Context, endpoint string, form url.Values, answer any) error {
 	form.Set("client_id", d.config.ClientID)
 	if d.secret != nil {

@@ -41,10 +41,11 @@ import (
 //	[oidc.providers.partner]           # another provider: the same settings
 //	issuer = "https://login.partner.example"
 //
-// A subject can use an agent only if the table lists the subject or one of its groups. These tables use the names from
-// the provider's tokens. Everywhere else, a name from a provider in [oidc.providers] has the provider's name as a
-// prefix, as in partner:bob@partner.example and Group::"partner:sales". So a provider cannot impersonate a principal or
-// a group of another provider, unless the operator gives a group such a name in group_names.
+// A subject can use an agent only if [oidc] lists the subject or one of its groups. The tables subjects, groups and
+// admins use the names from the provider's tokens and from group_names. Everywhere else, a name from a provider in
+// [oidc.providers] has the provider's name as a prefix, as in partner:bob@partner.example and Group::"partner:sales".
+// So a provider cannot impersonate a principal or a group of another provider, unless the operator gives a group such
+// a name in group_names.
 type OIDCConfig struct {
 	Issuer         string              `toml:"issuer"`
 	Audience       string              `toml:"audience"`
@@ -294,8 +295,8 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	return p, nil
 }
 
-// principalFor returns a principal with the given name of the provider. The principal has the rights that the
-// configuration grants to the name and to the groups.
+// principalFor returns the principal that has the given name in the provider's tokens. The principal has the rights
+// that the configuration grants to the name and to the groups.
 func (o *OIDC) principalFor(name string, groups []string) *Principal {
 	p := &Principal{Name: name, Kind: ByToken}
 	grant := func(agents []string) {

@@ -37,7 +37,7 @@ func NewProviders(c *OIDCConfig) *Providers {
 // Issuers returns the issuers whose tokens are accepted. The unnamed provider comes first.
 func (p *Providers) Issuers() []string { return p.issuers }
 
-// Reach fetches the configuration of each provider, and returns the errors of those that do not answer.
+// Reach fetches the configuration of each provider, and returns the errors of the providers that do not answer.
 func (p *Providers) Reach(ctx context.Context) error {
 	var all []error
 	for _, issuer := range p.issuers {
@@ -110,7 +110,7 @@ const (
 	maxMethods = 32
 )
 
-// pathOf returns the path to a claim: its name, or the tokens of a JSON pointer (RFC 6901) if no claim has the name.
+// pathOf returns the path to a claim: its name, or the parts of a JSON pointer (RFC 6901) if no claim has the name.
 func pathOf(claims map[string]jsontext.Value, name string) []string {
 	if claims[name] != nil || !strings.HasPrefix(name, "/") {
 		return []string{name}
@@ -141,7 +141,7 @@ func (c *OIDCConfig) groupsOf(claims map[string]jsontext.Value) ([]string, error
 	if names := claims["_claim_names"]; names != nil && json.Unmarshal(names, &elsewhere) != nil {
 		return nil, errors.New("the claim _claim_names is not an object")
 	}
-	// Microsoft Entra ID sends hasgroups in place of groups that would make some tokens too long.
+	// If the groups would make the token too long, Microsoft Entra ID can send hasgroups instead of the groups.
 	if elsewhere[path[0]] != nil || claims[path[0]] == nil && string(claims["hasgroups"]) == "true" {
 		return nil, fmt.Errorf("the token has too many groups for its provider, so the claim %s is not in the token", c.GroupsClaim)
 	}
