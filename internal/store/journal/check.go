@@ -70,7 +70,7 @@ type checker struct {
 	signed int64   // the number of records that a checkpoint covers
 	erased int64   // the number of records without content
 	// If erasable is set, every record without content is accepted. Otherwise, the roster must list the erasure of each
-	// record without content. In log 0, that entry can come after the erased record.
+	// record without content. In log 0, the entry in the roster can come after the erased record.
 	erasable bool
 	empty    []span // the ranges of records without content
 	edge     edge
@@ -180,7 +180,7 @@ func (c *checker) checkEnd() error {
 	return nil
 }
 
-// roster contains the information about all logs that is stored in log 0.
+// roster contains the information that log 0 stores about all logs.
 type roster struct {
 	born      map[int64]bool    // the logs with a log_born record
 	claims    map[int64][]claim // the checkpoints and handovers of each log

@@ -14,11 +14,11 @@
 //
 // # Write-ahead log
 //
-// A database commit takes longer than the rest of a read-only call. Many records belong to no other change in the
-// store. [Journal.Note] avoids a commit for each of these records. In a long-running process with SQLite, Note writes
-// the record to the write-ahead log of the process (package wal). The record is then on disk. About a tenth of a
-// second later, the process posts its records: one transaction copies all waiting records to the journal. Until a
-// record is posted, it is as unprotected as a record that no checkpoint covers.
+// A database commit takes longer than the rest of a read-only call. Many records do not accompany another change in
+// the store. [Journal.Note] avoids a commit for each of these records. In a long-running process with SQLite, Note
+// writes the record to the write-ahead log of the process (package wal). The record is then on disk. About a tenth of
+// a second later, the process posts its records: one transaction copies all waiting records to the journal. Until a
+// record is posted, it has no more protection than a record after the last checkpoint.
 //
 // A reader of the journal first posts the write-ahead logs of all processes, including processes that have exited. A
 // process writes to one file for at most an hour. The file is removed after all its records are posted. The directory

@@ -181,7 +181,7 @@ const proofLimit = 4 * MaxRecord
 func VerifyProof(text []byte, key Key) (*Proven, error) {
 	var p Proof
 	if len(text) > proofLimit {
-		return nil, errors.New("this is not a valid proof, because a valid proof is shorter")
+		return nil, fmt.Errorf("this is not a proof: it has %d bytes, and the limit is %d", len(text), proofLimit)
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf("this is not a proof: %w", err)

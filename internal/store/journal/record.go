@@ -43,7 +43,7 @@ type Record struct {
 	Kind string `json:"kind,omitempty"`
 	// Time has a precision of one microsecond. Append sets Time if it is zero.
 	Time time.Time `json:"time"`
-	// Call is the id of the call. Parent is the id of the call that this call was part of, if any.
+	// Call is the id of the call. Parent is the id of the enclosing call, if any.
 	Call   string `json:"call"`
 	Parent string `json:"parent,omitempty"`
 	// Agent is the name that the agent runs under. ID is the id in the agent's manifest. Digest is the digest of the
@@ -108,11 +108,13 @@ type Capabilities struct {
 	Held     []string `json:"held,omitempty"`
 }
 
-// Denial is something that the sandbox of a tool server refused. Kind is connect or execute.
+// Denial is something that the sandbox of a tool server refused.
 type Denial struct {
+	// Kind is "connect" or "execute".
 	Kind string `json:"kind"`
+	// What is the refused HOST:PORT or program.
 	What string `json:"what"`
-	// Private is set if What is a host whose address is not public.
+	// Private is set if the refused host has an address that is not public.
 	Private bool `json:"private,omitempty"`
 }
 

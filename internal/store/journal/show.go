@@ -44,7 +44,7 @@ type matcher struct {
 	// decoding the record.
 	texts  [][]byte
 	lookup lookup
-	// Unless this map is nil, only calls with these ids match.
+	// If calls is not nil, only calls with these ids match.
 	calls map[string]bool
 }
 
@@ -175,8 +175,8 @@ func (b *backwardReader) fill(ctx context.Context) error {
 	return nil
 }
 
-// nextStart returns the position at which the next read starts. The read ends at b.next. nextStart first moves b.next
-// back over records that cannot match according to the index. If no records are left, it returns b.next.
+// nextStart returns the position at which the next read starts. The read ends at b.next. nextStart first uses the index
+// to move b.next back over records that cannot match. If no records are left, it returns b.next.
 func (b *backwardReader) nextStart(ctx context.Context) (int64, error) {
 	if b.c.lookup.empty() {
 		// Begin with Limit records, and double the number with each read until enough records match.

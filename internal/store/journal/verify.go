@@ -398,7 +398,7 @@ func readTiles(tx state.Tx, log, from, to int64) (map[[2]int64][]byte, error) {
 	return tiles, nil
 }
 
-// tileChecker compares tiles with the records that they belong to.
+// tileChecker compares tiles with the records below them.
 type tileChecker struct {
 	log   int64
 	have  map[[2]int64][]byte

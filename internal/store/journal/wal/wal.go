@@ -1,10 +1,10 @@
 // Package wal implements the journal's write-ahead log. A process first writes records to this log and later posts
 // them. To post a record means to copy it to the journal.
 //
-// A database commit writes several pages and takes longer than the rest of a call. Most records belong to no other
-// change in the store and need no separate transaction. They only have to be on disk before they are acknowledged.
-// Each process that opens the store appends to its own file. An entry consists of its length, a checksum and its
-// bytes. Entries that are written at the same time share one sync.
+// A database commit writes several pages and takes longer than the rest of a call. Most records do not accompany
+// another change in the store and need no transaction of their own. They only have to be on disk before they are
+// acknowledged. Each process that opens the store appends to its own file. An entry consists of its length, a checksum
+// and its bytes. Entries that are written at the same time share one sync.
 //
 // For each file, the table daybooks in the store contains the position up to which entries are posted. The
 // transaction that appends records to the journal also updates this position. Each entry is therefore posted exactly
