@@ -20,8 +20,8 @@ import (
 // Rotate first writes the new root key to a separate file. Then one transaction makes the new signing key the
 // journal's key. In the same transaction, the callback update changes other data that depends on the keys. Finally,
 // Rotate moves the new root key into place, and b uses the new keys. If a rotation is interrupted, the next call of
-// Rotate completes it. If the store still uses an older root key than the home, Rotate creates no new root key.
-// Rotate then moves the store to the home's current root key.
+// Rotate completes it. If the store still uses an older root key of the home, Rotate creates no new root key.
+// Instead, it moves the store to the home's current root key.
 //
 // Other processes that have the store open cannot sign the journal until they reopen the store. Until then they start
 // no side effects, and an append that requires a checkpoint fails. Records that they append before the next

@@ -74,7 +74,8 @@ func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 // PostgreSQL stores.
 func (h Home) Seen() string { return filepath.Join(h.dir, "seen.json") }
 
-// Begun returns the path of the file that exists if the SQLite database of this home has had a register of authority.
+// Begun returns the path of an empty file. The file exists if the SQLite database of this home has had a register of
+// authority.
 func (h Home) Begun() string { return filepath.Join(h.dir, "register-begun") }
 
 // Guardrails returns the path of the operator's guardrails, which apply to every agent.

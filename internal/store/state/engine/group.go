@@ -1,7 +1,7 @@
 // Package engine contains the code that the two store engines share: group commit, the rules of a transaction, and
 // waiting for commits.
 //
-// A commit waits for the disk, so one commit for many writers saves the most time. Writers therefore commit in
+// A commit waits for the disk, so one commit for many writers saves a lot of time. Writers therefore commit in
 // batches. The channel Group.baton lets one goroutine at a time lead a batch. The writer that sends to the channel
 // leads a batch. The writers that are waiting at that time join the batch as members. Writers that arrive later wait
 // for the next batch. The leader runs the batch in its own goroutine, which avoids several goroutine switches per

@@ -165,7 +165,7 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 	return err
 }
 
-// read reports in stale whether the connection was closed before f received anything.
+// read makes one attempt. The first result reports whether the connection was closed before f received anything.
 func (s *store) read(ctx context.Context, f func(state.Tx) error) (stale bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
