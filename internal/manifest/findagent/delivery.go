@@ -88,7 +88,7 @@ func (p *parser) mcpModes(v doc.Value, d *Delivery) {
 	}
 }
 
-// isHTTPS reports whether a string is an https address that a client can connect to.
+// isHTTPS reports whether a string is an https address to which a client can connect.
 func isHTTPS(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && strings.HasPrefix(s, "https://") && u.Hostname() != "" && u.User == nil &&
