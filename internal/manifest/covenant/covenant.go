@@ -13,7 +13,7 @@
 //   - A version that is not SemVer is a warning, because SemVer is only recommended.
 //   - An action consists of a reserved namespace and at least one name. "tool." alone is not an action.
 //   - A required sandbox with the backend linux-gvisor means the tier strong. ambit always runs programs in a sandbox,
-//     so a sandbox that is not required changes nothing.
+//     even if the manifest does not require one.
 //   - Unknown sections are ignored, as the dialect requires. An unknown field in a known section is a warning,
 //     because the field is usually a mistake.
 package covenant

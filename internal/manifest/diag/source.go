@@ -115,11 +115,10 @@ func (s *Source) charsBefore(off int) int {
 // Frame is the source line of a problem, prepared for a terminal. Long lines are shortened, secrets are masked, and
 // control characters are escaped.
 type Frame struct {
-	Line int
-	// Text is the line to print. Before is the number of columns to the left of the problem, and Marked is the width of
-	// the problem in columns.
-	Text           string
-	Before, Marked int
+	Line   int
+	Text   string // the line to print
+	Before int    // the number of columns to the left of the problem
+	Marked int    // the width of the problem in columns
 }
 
 const (

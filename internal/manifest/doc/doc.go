@@ -7,8 +7,8 @@
 // The package has its own JSON parser, because no library does all of the following. The parser continues after a
 // comment, a trailing comma, a missing comma or an unquoted key. ambit can then report all problems of a file at
 // once. The parser records the location of every key and value. In the same pass, the parser finds duplicate keys and
-// inexact numbers, and limits the depth and the number of values. The parser reports no syntax error if and only if
-// the text is valid under RFC 8259. A fuzz test compares the parser with another parser.
+// inexact numbers, and limits the depth and the number of values. The parser reports a syntax error if and only if
+// the text is invalid under RFC 8259. A fuzz test compares the parser with another parser.
 //
 // A tree is one slice of nodes that refer to each other by index. Strings without escapes are substrings of the
 // source, not copies. Parsing therefore needs few allocations for any number of values. [Tree.Release] makes a tree
@@ -75,7 +75,7 @@ type Tree struct {
 	decoded []string        // decoded[0] is unused
 	bytes   strings.Builder // the strings from addDecodedBytes
 	members members
-	// Source is the text that the tree was parsed from.
+	// Source is the text of the document.
 	Source *diag.Source
 	toml   bool
 	odd    []int32 // the nodes that Odd yields

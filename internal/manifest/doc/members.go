@@ -23,11 +23,12 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 	return t.findBetween(nodes[object].first, none, key, tagOf(key))
 }
 
-// findBetween searches the members of an object from i up to, but not including, stop. It returns the first member with
-// the given key, or stop if there is no such member. If stop is the constant none, the search continues to the end of
-// the object. The tag is tagOf(key).
-func (t *Tree) findBetween(i, stop int32, key string, tag uint32) int32 {
-	for i != stop {
+// findBetween searches the members of an object from first up to, but not including, limit. It returns the first member
+// with the given key, or limit if there is no such member. If limit is the constant none, the search continues to the
+// end of the object. The tag is tagOf(key).
+func (t *Tree) findBetween(first, limit int32, key string, tag uint32) int32 {
+	i := first
+	for i != limit {
 		n := &t.nodes[i]
 		if n.keyTag == tag && t.keyOf(n) == key {
 			break

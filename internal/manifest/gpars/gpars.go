@@ -13,7 +13,7 @@
 //   - A scope is any text that is not empty. ambit does not interpret the text.
 //   - An optional entry with only a server_id is a warning. The text of the specification requires three fields, but
 //     its formal schema requires only server_id.
-//   - A server in both lists is required.
+//   - A server that is in both lists counts as required.
 package gpars
 
 import "github.com/ambit-run/ambit/internal/manifest/read"

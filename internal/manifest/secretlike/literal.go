@@ -259,7 +259,7 @@ var (
 	// also begin with $. A reference with a default value, as in ${NAME:-value}, does not match.
 	reference = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:|user_config\.)?[A-Za-z_][\w.-]*\}|\{env:\w+\}|` +
 		`\$env:\w+|\$[A-Z_][A-Z0-9_]*\b`)
-	// userAndGroup matches the user and group that a container runs as.
+	// userAndGroup matches a user and a group for a container, such as 1000:1000 or node:users.
 	userAndGroup = regexp.MustCompile(`^\d+:\d+$|^[a-z_][a-z0-9_-]*:(root|users|staff|wheel|nogroup|nobody|docker|www-data)$`)
 	// plainPair matches values that are not credentials: switches, login methods and names of files.
 	plainPair = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|[01]|none|` + methods + `)$|` +

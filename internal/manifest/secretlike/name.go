@@ -31,7 +31,7 @@ var lastWords = map[string]bool{
 // lastSuffixes contains endings of the last word of a name, for names such as PGPASS and ROOTPWD.
 var lastSuffixes = []string{"pass", "passwd", "pwd", "passphrase", "passcode", "mnemonic", "seedphrase", "seed phrase"}
 
-// otherNames contains the ends of names that end like a secret but are not secrets, such as BYPASS and GPIO_PIN.
+// otherNames contains endings that resemble a secret but belong to other names, such as BYPASS and GPIO_PIN.
 var otherNames = map[string]bool{
 	"bypass": true, "by pass": true, "compass": true, "encompass": true, "overpass": true, "underpass": true,
 	"surpass": true, "trespass": true, "single pass": true, "multi pass": true, "two pass": true, "render pass": true,
