@@ -168,7 +168,7 @@ func strong(l *leaf) bool {
 }
 
 // value judges a short value: a destination, an identifier, a path or a name. If strong is set, the value is unlikely
-// to occur in text by chance. A verb counts if it is at most reach tokens away.
+// to occur in text by chance. A verb counts if its distance, in tokens, is at most reach.
 func (d *decision) value(l *leaf, strong bool, reach int) {
 	key := l.words.key()
 	if key == 0 {
@@ -276,8 +276,8 @@ func (d *decision) chosen(l *leaf) {
 	}
 }
 
-// code judges a command. The command is in doubt if untrusted text asks for the action near two words of the command
-// that come neither from the user nor from a field.
+// code judges a command. The command is in doubt if untrusted text asks for the action near two adjacent words of the
+// command. Two words that come from the user or from a field do not count.
 func (d *decision) code(l *leaf) {
 	if d.sent(l, true) {
 		return
@@ -357,7 +357,7 @@ func (d *decision) prose(l *leaf) {
 	}
 }
 
-// extend extends a hit to the whole passage that the text and w have in common. In w, the hit begins at token at. A
+// extend extends a hit to the whole passage that the text and w have in common. In w, the hit begins at w.token(at). A
 // verb inside the passage is part of the agent's quotation, not a request.
 func extend(h hit, w *words, at int) hit {
 	first, end := h.b.bounds(h.at)

@@ -113,8 +113,8 @@ func (d *decision) continued(b *block, token uint32, rest []byte) bool {
 	return false
 }
 
-// matches returns the position of the last token of a value whose first token is at. It returns -1 if the tokens do not
-// spell the value.
+// matches compares a value with the tokens from the given position on. It returns the position of the value's last
+// token, or -1 if the tokens do not spell the value.
 func (b *block) matches(at int, value []byte) int {
 	for i := at; i < len(b.starts); i++ {
 		t := b.token(i)
@@ -183,8 +183,8 @@ func (d *decision) cuttable(b *block, value []byte) bool {
 	return false
 }
 
-// inPieces looks for the pieces of rest, in order, from position at on. It returns the position of the last piece, or
-// -1.
+// inPieces looks for the pieces of rest, in order, starting at the given position. It returns the position of the last
+// piece, or -1.
 func (b *block) inPieces(at int, rest []byte) int {
 	_, end := b.bounds(at - 1)
 	for i := at; i < min(end, at+nearPiece); i++ {

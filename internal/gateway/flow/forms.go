@@ -83,7 +83,7 @@ func (d *decision) encoded(l *leaf) []hit {
 	return nil
 }
 
-// shifted finds a value whose letters text contains shifted in the alphabet, such as rot13.
+// shifted finds a value that text contains with its letters shifted in the alphabet, as in rot13.
 func (d *decision) shifted(l *leaf) []hit {
 	shifted := make([]byte, len(l.words.spaced))
 	for by := byte(1); by < 26; by++ {
@@ -151,5 +151,5 @@ func (d *decision) halves(l *leaf) []hit {
 	return nil
 }
 
-// minHalf is the minimum length of a part of a word if that part is a whole half of the value.
+// minHalf is the minimum length of a half that consists only of a part of one word.
 const minHalf = 6

@@ -24,9 +24,9 @@ var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L
 const minMembers = 2
 
 // members splits a text that begins with lines of names and values. The first other line ends a single object, because
-// the text of an author may follow. In a list, another object may follow after an empty line; it must begin with such a
-// line, or with a heading like that of the first object. members returns false if the text does not begin with such
-// lines.
+// the text of an author may follow. In a list, another object may follow after an empty line. This object must begin
+// with a line of a name and a value, or with a heading like that of the first object. members returns false if the text
+// does not begin with lines of names and values.
 func (s *splitter) members(text []byte, list bool) bool {
 	lines := bytes.Split(text, []byte("\n"))
 	fields, at, headings := 0, 0, map[string]bool{}
@@ -78,7 +78,7 @@ func heading(line []byte) string {
 // columnNames matches the first line of a table: names in capital letters with at least two spaces between them.
 var columnNames = regexp.MustCompile(`^[A-Z][A-Z0-9_()%/-]*(?: [A-Z0-9_()%/-]+)*(?:(?:\s{2,}|\t)[A-Z][A-Z0-9_()%/-]*(?: [A-Z0-9_()%/-]+)*)+\s*$`)
 
-// columnGap matches what is between two cells.
+// columnGap matches the space between two cells.
 var columnGap = regexp.MustCompile(`\s{2,}|\t`)
 
 // table splits a table of a program such as kubectl. It returns false if the text is no table.

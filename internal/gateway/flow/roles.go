@@ -123,10 +123,11 @@ var objectNames = map[string]bool{
 	"path": true, "paths": true, "file": true, "filepath": true, "filename": true, "url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true,
 }
 
-// onPage contains argument names that identify a tool for web pages. inPage contains the names of arguments of such
-// tools that refer to an element of the page. These values always come from the page, so they are never in doubt.
 var (
+	// onPage contains argument names. A tool with one of these arguments acts on web pages.
 	onPage = map[string]bool{"element": true, "selector": true}
+	// inPage contains argument names. In a tool that acts on web pages, these arguments refer to an element of a page.
+	// Their values always come from the page, so they are never in doubt.
 	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true}
 )
 
@@ -383,7 +384,7 @@ const (
 )
 
 // accounts returns the parts of a text that look like an account number or a phone number: digits in groups, or a
-// country code with a checksum and groups behind it.
+// country code with a checksum, followed by groups.
 func accounts(text []byte) (found [][]byte) {
 	for i := 0; i < len(text) && len(found) < maxAccounts; i++ {
 		if folded[text[i]] == 0 || i > 0 && folded[text[i-1]] != 0 {

@@ -340,8 +340,8 @@ func (s *splitter) document(text []byte) {
 	}
 }
 
-// sequence splits a text of several JSON objects one after the other, which is how many tools return a list. It returns
-// false for any other text.
+// sequence splits a text of several JSON objects one after the other. Many tools return a list in this form. sequence
+// returns false for any other text.
 func (s *splitter) sequence(text []byte) bool {
 	var objects []jsontext.Value
 	d := jsontext.NewDecoder(bytes.NewReader(text))

@@ -92,7 +92,7 @@ func (b *block) token(at int) []byte {
 	return b.text[b.starts[at] : end-1]
 }
 
-// startsWith reports whether the tokens from a position on begin with the given text. The text has one space after each
+// startsWith reports whether the block contains the given text at a position. The given text has one space after each
 // of its tokens.
 func (b *block) startsWith(at int, text []byte) bool {
 	return bytes.HasPrefix(b.text[b.starts[at]:], text)
@@ -371,7 +371,7 @@ func wordsOf(text []byte) (w words) {
 
 func (w *words) len() int { return len(w.starts) }
 
-// end returns the offset after a token in text.
+// end returns the offset in w.text at which a token ends.
 func (w *words) end(i int) int {
 	if i+1 < len(w.starts) {
 		return w.starts[i+1]
@@ -450,7 +450,7 @@ func decoded(text []byte) (found [][]byte) {
 	return found
 }
 
-// decode returns the readable text that run encodes, or nil.
+// decode decodes hexadecimal, base64 or base32 text. It returns nil if the result is not readable.
 func decode(run []byte) []byte {
 	for _, decode := range []func(dst, src []byte) ([]byte, error){
 		hex.AppendDecode, base64.RawStdEncoding.AppendDecode, base64.RawURLEncoding.AppendDecode,
