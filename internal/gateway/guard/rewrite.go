@@ -119,8 +119,9 @@ func unquote(v []byte) string {
 }
 
 // rewrite replaces ranges of a document with placeholders. It returns the new document and a finding for each
-// replacement. If the callback redactBase64 is not nil, rewrite calls it for base64 text; it returns the redacted text,
-// or nil if it finds no secret. rewrite returns an error if the old or the new document is not valid JSON.
+// replacement. If the callback redactBase64 is not nil, rewrite calls it for base64 text. The callback returns the
+// redacted text, or nil if it finds no secret. rewrite returns an error if the old or the new document is not valid
+// JSON.
 func rewrite(doc []byte, edits []edit, redactBase64 func(text []byte) []byte) ([]byte, []Finding, error) {
 	var (
 		findings []Finding

@@ -226,7 +226,7 @@ type scan struct {
 		decoded, shown    []byte
 	}
 	flat, near, other, joined []byte
-	// at describes the part of the text that near contains.
+	// at describes the part of the text in s.near.
 	at struct {
 		start, reach int
 		changed      bool

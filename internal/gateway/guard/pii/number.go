@@ -60,9 +60,10 @@ func (n *node) follow(sep byte, size int) *node {
 	return nil
 }
 
-// numbers contains the forms of a finder. In first, the first index is 0 for forms that begin with a digit and 1 for
-// forms that begin with a letter. The second index is the size of the first group.
+// numbers contains the forms of a finder.
 type numbers struct {
+	// first contains the nodes after the first group. The first index is 0 for forms that begin with a digit and 1 for
+	// forms that begin with a letter. The second index is the size of the first group.
 	first [2][maxCompact + 1]*node
 	size  int // the number of forms
 }
@@ -281,10 +282,10 @@ func (f *form) fits(compact []byte) bool {
 	return true
 }
 
-// A number is in a crowd if at least crowd similar numbers are near it. Near means at most around bytes away.
+// A crowd is a group of similar numbers in the same part of a text.
 const (
-	around = 320
-	crowd  = 2
+	around = 320 // maximum distance, in bytes, between a number and its crowd
+	crowd  = 2   // minimum number of other numbers in a crowd
 )
 
 // inColumn reports whether the last numbers of the same form before offset a were rejected, for example for wrong check

@@ -220,8 +220,8 @@ func (s *search) dial(a int) (d dialed) {
 	return d
 }
 
-// american returns the end of a number in the form of North America, such as (415) 555-2671, 415-555-2671 or
-// 1.415.555.2671, which begins with the digits at offset a. It returns 0 if there is none.
+// american returns the end of a number in a North American form, such as (415) 555-2671, 415-555-2671 or
+// 1.415.555.2671. The digits of the number begin at offset a. american returns 0 if there is no such number.
 func (s *search) american(a, start int, before byte) int {
 	text := s.text
 	if wordByte(before) && before != 's' || before == '.' || before == '-' || before == '/' || before == '$' ||

@@ -28,8 +28,8 @@ var commonPairs = map[string]string{
 	"y": "o",
 }
 
-// bigrams contains the common pairs as bits, for letters of either case. The lowest five bits of a letter are its
-// number n: bit n of bigrams[first] is set if the letter often follows the letter first.
+// bigrams contains the common pairs as bits. The lowest five bits of a letter, in either case, are its number. Bit n of
+// bigrams[m] is set if the letter with number n often follows the letter with number m.
 var bigrams = func() (out [32]uint32) {
 	for first, seconds := range commonPairs {
 		for i := range len(seconds) {

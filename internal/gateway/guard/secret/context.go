@@ -162,8 +162,8 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
 }
 
-// valueStart returns where the value of the name that ends at nameEnd begins, or -1 if no value follows. The second
-// result reports whether only a space, or the slash of a path, separates the name and the value.
+// valueStart returns the offset of the value after a name, or -1 if no value follows. The name ends at offset nameEnd.
+// The second result reports whether only a space, or the slash of a path, separates the name and the value.
 func valueStart(text []byte, start, nameEnd int) (at int, spaced bool) {
 	at = closers.skip(text, nameEnd, 3)
 	for at > nameEnd && at < len(text) && at-nameEnd < 24 && text[at-1] == ' ' && text[at] == ' ' { // a column of a table

@@ -21,7 +21,7 @@ type span struct {
 	rule       string
 }
 
-// window is eight bytes of a value. The value begins offset bytes before it.
+// window is eight bytes of a value.
 type window struct {
 	key   uint64
 	value uint32 // index of the value plus 1; 0 if the slot is empty

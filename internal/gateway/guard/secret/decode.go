@@ -38,9 +38,9 @@ var (
 // segment is a part of the decoded text. It was decoded from text[start:end].
 type segment struct{ at, start, end int }
 
-// scanRuns scans each long run of base64 characters of a form in two ways. It tries the formats without a literal, and it
-// decodes the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole run is
-// the match. At the beginning of a run, the matches that were found in the form are skipped.
+// scanRuns scans each long run of base64 characters of a form in two ways. It tries the formats without a literal, and
+// it decodes the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole
+// run is the match. If earlier matches in the form cover the beginning of a run, scanRuns skips that part of the run.
 func (s *scan) scanRuns(i int, text []byte, depth int, dst []Match) []Match {
 	s.resetLayer()
 	found := s.kept[s.forms[i].first:s.forms[i].last]

@@ -25,12 +25,13 @@ type Echo struct {
 	filter [1 << 10]uint64
 }
 
-// partSize is the length of a part in bytes. At each alignment, these bytes fully determine part64Size characters of
-// base64. maxEscaped is the length of a part in the longest encoding, in which each character of a percent escape is a
-// \u escape.
 const (
-	partSize   = minKnown
+	// partSize is the length of a part in bytes.
+	partSize = minKnown
+	// part64Size is the number of base64 characters that a part fully determines at each alignment.
 	part64Size = 7
+	// maxEscaped is the length of a part in the longest encoding: each byte is a percent escape, and each character of
+	// the percent escape is a \u escape.
 	maxEscaped = partSize * 18
 )
 
@@ -39,7 +40,7 @@ const (
 // other values. It does not look for parts of public strings, because answers contain the same text in harmless places.
 // Public strings are the type of the credential, addresses (a URL without a credential, a host name, an e-mail address)
 // and identifiers (the field is named id or ends in _id or Id). A string is not public if the name of its field
-// suggests a secret. The finder does not look for parts of a value that cannot be sent in a header.
+// suggests a secret. If a header cannot contain a string, the finder does not look for its parts.
 func NewEcho(known *Known, values []Value) *Echo {
 	e := &Echo{known: known, parts: map[uint64]struct{}{}}
 	for _, v := range values {

@@ -12,12 +12,12 @@ type format struct {
 	id    string
 	rank  int
 	parts []part
-	// words are the literals to search for. They begin offset bytes after the beginning of the credential. If there are
-	// no words, lead is the number of bytes before the first long part of the credential.
+	// words are the literals to search for.
 	words  []string
 	word   string // the beginning of all words, in its exact case
-	offset int
-	lead   int
+	offset int    // the number of bytes before the words in the credential
+	// lead is the number of bytes before the first long part of the credential. It is used if there are no words.
+	lead int
 	// inner is set if the credential can begin in the middle of a word, because it begins with a long literal.
 	inner bool
 	// weak is set if the beginning of the format is so short that encoded data can contain it by chance.
@@ -83,9 +83,9 @@ func (s *set) index(text []byte) int {
 	return n
 }
 
-// skip returns the offset of the first byte at or after offset at that is not in the set, or at+most if that is less.
-func (s *set) skip(text []byte, at, most int) int {
-	for end := min(len(text), at+most); at < end && s[text[at]]; {
+// skip returns the offset of the first byte in text[at:] that is not in the set. The result is at most at+limit.
+func (s *set) skip(text []byte, at, limit int) int {
+	for end := min(len(text), at+limit); at < end && s[text[at]]; {
 		at++
 	}
 	return at

@@ -14,9 +14,9 @@ type scan struct {
 	known  *Known
 	copies copies
 	// forms are the text and everything that was derived from it. At the end, they are searched again for copies of the
-	// values that were found. kept contains the matches in all forms.
+	// values that were found.
 	forms []textForm
-	kept  []Match
+	kept  []Match // the matches in all forms
 	// whole is set while the text itself is scanned, after its escapes are decoded. It is not set for views of the
 	// text.
 	whole bool
@@ -138,7 +138,7 @@ func (s *scan) addForm(f textForm) int {
 
 // scanLayer scans a form and everything that can be decoded from it. If the form contains backslash escapes, scanLayer
 // scans both the text without escapes and, only behind backslashes, the original. The original is needed for paths such
-// as C:\npm_…, where decoding takes the first letter of a token for an escape.
+// as C:\npm_…, where decoding mistakes the first letter of a token for an escape.
 func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 	text := s.forms[i].text
 	if !hasEscapes(text) {
@@ -347,8 +347,8 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 }
 
 // nextBlock returns the next part of the text to search for words. While the original of a text with escapes is
-// scanned, only the text shortly after certain backslashes is searched, because decoding takes the next letter for part
-// of an escape.
+// scanned, only the text shortly after certain backslashes is searched, because decoding mistakes the next letter for
+// part of an escape.
 func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 	if !s.escaped {
 		return at, min(at+literal.Block, len(text))

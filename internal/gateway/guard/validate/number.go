@@ -78,7 +78,8 @@ func (e *evaluation) rat(n json.Number) (*big.Rat, bool) {
 	return e.value.SetString(string(n))
 }
 
-// decimal is a number as its digits and a power of ten. The first and the last digit are not zero. Zero has no digits.
+// decimal represents a number by its digits and a power of ten. The first and the last digit are not zero. Zero has no
+// digits.
 type decimal struct {
 	negative        bool
 	whole, fraction string // the digits before and after the decimal point

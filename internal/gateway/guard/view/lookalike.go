@@ -14,8 +14,8 @@ type LookAlike struct {
 	Reads string
 }
 
-// LookAlikes returns the words of a text that a person reads as ASCII, but that contain other letters, such as раypal
-// with Cyrillic letters. It returns each word once, and at most the given number of words. Accents alone do not make a
+// LookAlikes returns the words of a text that look like ASCII words but contain other letters, such as раypal with
+// Cyrillic letters. It returns each word once, and at most the given number of words. Accents alone do not make a
 // word a look-alike.
 func LookAlikes(text string, most int) (found []LookAlike) {
 	seen := map[string]bool{}
@@ -46,7 +46,7 @@ func withoutAccents(word string) string {
 	}, norm.NFD.String(word))
 }
 
-// alphabets lists scripts that contain letters that look like ASCII. No language mixes them with ASCII in one word.
+// alphabets lists scripts with letters that look like ASCII. No language mixes such a script with ASCII in one word.
 var alphabets = []*unicode.RangeTable{
 	unicode.Armenian, unicode.Cherokee, unicode.Coptic, unicode.Cyrillic, unicode.Greek,
 }

@@ -122,8 +122,8 @@ func (v *View) appendNormal(src []byte, i, end int) bool {
 	return changed
 }
 
-// kept returns how many bytes at the beginning of src Normal does not change: visible ASCII, white space, punctuation
-// and invalid UTF-8.
+// kept returns the number of bytes at the beginning of src that Normal does not change: visible ASCII, white space,
+// punctuation and invalid UTF-8.
 func kept(src []byte) (n int) {
 	for n < len(src) {
 		if unchanged[src[n]] {

@@ -21,12 +21,13 @@ type View struct {
 	hint int // the index of the part in which the last range began
 }
 
-// cut marks the beginning of a part of the view. The part extends to the next cut. The first unit bytes of the part
-// come from size bytes of the source that must stay together, such as an escape. For each of the other bytes, the
-// source offset is the view offset plus shift.
+// cut marks the beginning of a part of the view. The part extends to the next cut. It can begin with a unit, which
+// comes from source bytes that must stay together, such as an escape.
 type cut struct {
-	at, shift  int32
-	unit, size uint8
+	at    int32 // the offset of the part in the view
+	shift int32 // for each byte after the unit, the source offset minus the view offset
+	unit  uint8 // the length of the unit in the view
+	size  uint8 // the length of the unit in the source
 }
 
 func (v *View) reset(size int) {
@@ -45,8 +46,8 @@ func (v *View) startAt(i int) {
 	v.cuts = append(v.cuts, cut{at: int32(len(v.Text)), shift: int32(i - len(v.Text))})
 }
 
-// startAfter begins a part of the view whose bytes, from offset at to the end of the view, come from a single unit of
-// the source. The unit has size bytes and ends at offset i of the source.
+// startAfter begins a part of the view with a unit. In the view, the unit extends from offset at to the end. In the
+// source, it ends at offset i and has the given size.
 func (v *View) startAfter(at, size, i int) {
 	v.cuts = append(v.cuts, cut{int32(at), int32(i - len(v.Text)), uint8(len(v.Text) - at), uint8(size)})
 }
