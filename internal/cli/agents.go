@@ -41,10 +41,10 @@ type agentList struct {
 	Agents []daemon.Card `json:"agents"`
 	// Daemon is the URL of the running daemon. It is nil if the list comes from the manifests.
 	Daemon *string `json:"daemon"`
-	// Policy explains why the policy file is not in force. Store explains why the daemon's store is unavailable. Both
-	// are empty if there is no such problem.
+	// Policy explains why the policy file is not in force. It is empty if the file is in force.
 	Policy string `json:"policy,omitempty"`
-	Store  string `json:"store,omitempty"`
+	// Store explains why the daemon's store is unavailable. It is empty if the store is available.
+	Store string `json:"store,omitempty"`
 }
 
 func (t *terminal) printAgents(list *agentList) {

@@ -361,8 +361,8 @@ func grantCommand(name, server string, scopes []string) string {
 }
 
 // completeServer replaces a shortened server id with the full id, both in --server and in the grants. The shortened id
-// is the last part of the full id. The manifest of an agent that is not installed yet is unknown, so then the id comes
-// from the catalogue.
+// is the last part of the full id. If the agent is nil, its manifest is unknown and the full id comes from the
+// catalogue.
 func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy.Grant) {
 	if a != nil {
 		f.server = serverNamed(t.home, a, f.server)
@@ -376,8 +376,8 @@ func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy
 	}
 }
 
-// agentNamed returns the installed agent with a name, or the agent of a manifest file with that name. It returns nil if
-// there is none, or if its manifest is not valid.
+// agentNamed returns the installed agent with the given name, or the agent in the manifest file with that name. It
+// returns nil if there is no such agent, or if its manifest is not valid.
 func (t *terminal) agentNamed(name string) *agent.Agent {
 	m := manifestOf(cmp.Or(installedAs(t.home, name), name))
 	if m == nil {

@@ -261,8 +261,8 @@ func (t *terminal) finishImport(
 	return nil
 }
 
-// readAgent imports a file or folder. Without a source, it imports the configurations of the clients on this machine. The
-// agent is named after the output file, as ambit install does.
+// readAgent imports a file or folder. Without a source, it imports the configurations of the clients on this machine.
+// Like ambit install, it names the agent after the output file.
 func (t *terminal) readAgent(src, output string, o importer.Options) (*importer.Result, error) {
 	dir, base := filepath.Dir(output), filepath.Base(output)
 	name := strings.TrimSuffix(base, filepath.Ext(base))

@@ -56,8 +56,8 @@ type installer struct {
 	ledger  *client.Ledger
 	// prior is the installed agent with the same name. It is nil if there is no such agent.
 	prior *manifest.Manifest
-	// staged is a copy of the agent's files that is made before the user is asked, because a file could change while the
-	// user reads. It is nil if nothing is to be copied.
+	// staged is a copy of the agent's files. It is made before the user is asked for consent, because a file could
+	// change while the user reads. It is nil if no files are copied.
 	staged *client.Staged
 	plans  []*client.Change // plans[i] belongs to doc.Changes[i]; nil for a client without a configuration file
 	doc    installDocument
@@ -74,7 +74,7 @@ type installDocument struct {
 	Missing  []missingSecret `json:"missing"`
 	// Watch contains the points that the user should check before installing the agent.
 	Watch []string `json:"watch"`
-	// Grants contains the commands that grant the scopes that a GPARS agent requests and does not have.
+	// Grants contains the commands that grant a GPARS agent its missing scopes.
 	Grants  []string       `json:"grants_needed"`
 	Origin  agentOrigin    `json:"origin"`
 	Servers []provenServer `json:"servers"` // the proofs of the agent's servers
@@ -85,9 +85,9 @@ type changeRow struct {
 	Client string `json:"client"`
 	File   string `json:"file"`
 	Diff   string `json:"diff"`
-	// Next contains the user's next steps, such as restarting the client. Undo contains the command that removes the
-	// agent from the client.
+	// Next contains the user's next steps, such as restarting the client.
 	Next string `json:"next"`
+	// Undo contains the command that removes the agent from the client.
 	Undo string `json:"undo"`
 	Link string `json:"link,omitempty"`
 }

@@ -122,8 +122,8 @@ func (in *installer) introduce(ctx context.Context) error {
 		"%s needs your consent, because \"Look twice\" lists %s%s", in.m.Path, count(len(in.doc.Watch), "point"), more)
 }
 
-// findGrants determines the grants that the agent lacks. A grant for the installed version also applies to a new version,
-// although findNeeds does not know the new version under the name of the installed one.
+// findGrants determines the grants that the agent lacks. It also counts grants for the installed agent, because they
+// apply to the new version too. findNeeds may miss these grants, because it may know the new version only by its path.
 func (in *installer) findGrants(with needSet) error {
 	granted, err := in.t.scopesGranted()
 	if err != nil {

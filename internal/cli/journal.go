@@ -186,7 +186,7 @@ func (k *keyFlags) parse() (journal.Key, error) {
 	}
 	key, err := journal.ParseKey(k.key)
 	if err != nil {
-		return key, usage("to see the key, run on the machine of the journal: ambit whoami", "--key: %w", err)
+		return key, usage("to see the key, run ambit whoami on the journal's machine", "--key: %w", err)
 	}
 	return key, nil
 }
@@ -204,7 +204,7 @@ func (k *keyFlags) signer(key journal.Key) signer {
 	return signer{key: key, known: known, trusted: known || k.trustFirst}
 }
 
-// warnUnknownKey warns if the file that was verified is the only source of the key.
+// warnUnknownKey warns if the verified file is the only source of the key.
 func (t *terminal) warnUnknownKey(s *signer) {
 	if s.known || s.key.IsZero() {
 		return

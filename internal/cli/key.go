@@ -272,8 +272,8 @@ func keyRecord(c identity.KeyChange) *journal.Record {
 	return &journal.Record{Tool: "key rotate", Detail: detail}
 }
 
-// untilUTC formats an expiry for a sentence or a journal record. If the key never expires, end is the zero time and untilUTC returns
-// "".
+// untilUTC formats an expiry for a sentence or a journal record. If the key never expires, end is the zero time and
+// untilUTC returns "".
 func untilUTC(end time.Time) string {
 	if end.IsZero() {
 		return ""

@@ -26,7 +26,8 @@ type lockFlags struct {
 	check, update, yes, writeTools bool
 	scripts                        []string
 	dev                            development
-	// imported is set for a manifest that was just imported. The side-effect classes of the tools are allowed, except shell.
+	// imported is set for a manifest that was just imported. The side-effect classes of the tools are allowed, except
+	// shell.
 	imported bool
 	// untrusted is set if the user has not agreed to the manifest. The servers can then only read the paths that the
 	// manifest names. They cannot write, connect or start programs, and they get no environment variables.
@@ -170,8 +171,8 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	return verdict(r.Refused)
 }
 
-// reportDenied prints the side-effect classes of added tools that the manifest does not allow. An import allows every class
-// except shell.
+// reportDenied prints the side-effect classes that added tools have and that the manifest does not allow. An import
+// allows every class except shell.
 func (t *terminal) reportDenied(m *manifest.Manifest, r *lock.Result, imported bool) {
 	var denied []string
 	for _, s := range r.Servers {
@@ -197,8 +198,8 @@ func (t *terminal) storedOnly(m *manifest.Manifest) func(name string) (string, b
 	return source.Lookup(m.Agent())
 }
 
-// withoutEffects returns a copy of an agent whose servers have no right to write, connect or start programs, because no
-// tool with such an effect can be called.
+// withoutEffects returns a copy of an agent in which only tools that read can be called. The servers of the copy
+// therefore have no right to write, connect or start programs.
 func withoutEffects(a *agent.Agent) *agent.Agent {
 	reader := *a
 	reader.SideEffects = agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}}

@@ -94,7 +94,7 @@ func (t *terminal) loginDaemon(ctx context.Context, asked serverLogin) error {
 	return t.show(map[string]any{"sign_in": g}, func() { t.printSignedIn(g, "") })
 }
 
-// listDaemon returns the user's sign-ins to remote tool servers at a daemon.
+// listDaemon asks a daemon for the user's sign-ins to remote tool servers.
 func (t *terminal) listDaemon(ctx context.Context, asked serverLogin) ([]signin.Grant, error) {
 	d, err := t.daemonAt(ctx, asked)
 	if err != nil {
@@ -131,7 +131,7 @@ func (t *terminal) logoutDaemon(ctx context.Context, asked serverLogin) error {
 		diag.Printable(asked.agent))
 }
 
-// daemonRefusal converts the error of a request to the daemon at an address.
+// daemonRefusal converts the error of a failed daemon request to a failure.
 func daemonRefusal(address string, err error) error {
 	if e, ok := errors.AsType[*daemon.APIError](err); ok {
 		return no(e.Hint, "%w", e)

@@ -106,8 +106,8 @@ func installedGaps(h home.Home, f *daemon.Found) (ended, without []string) {
 	return ended, without
 }
 
-// examineSignIns reports the agents of this machine whose sign-ins to remote servers have ended. It also names the servers
-// without a sign-in, but only the servers know whether they need one.
+// examineSignIns reports the agents of this machine whose sign-ins to remote servers have ended. It also names the
+// servers without a sign-in, but only the servers know whether they need one.
 func examineSignIns(ctx context.Context, h home.Home) (doctorCheck, error) {
 	folders, err := knownFolders(ctx, h)
 	if err != nil {
@@ -132,7 +132,7 @@ func examineSignIns(ctx context.Context, h home.Home) (doctorCheck, error) {
 	return good("sign-ins", "no sign-in has ended"), nil
 }
 
-// target finds the remote server that the arguments name.
+// target finds the remote server in the arguments.
 func (t *terminal) target(ctx context.Context, asked serverLogin) (*agent.Server, signin.Target, error) {
 	var none signin.Target
 	m, err := t.loadFor(asked.dev, asked.agent, "")

@@ -17,7 +17,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// toolArgument returns the tool that the arguments of a verb name. If they name none, it is the agent's only tool.
+// toolArgument returns the first argument, which is the name of a tool. Without arguments, it returns the agent's only
+// tool.
 func toolArgument(m *manifest.Manifest, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

@@ -67,8 +67,8 @@ func newNew(t *terminal) *cobra.Command {
 // isName reports whether a string can be the name of an agent.
 var isName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`).MatchString
 
-// origin returns the manifest that a new agent is copied from. If a shipped agent consists of several files, the
-// second result is the agent's folder in agents.Files.
+// origin returns the manifest to copy for a new agent. If a shipped agent consists of several files, the second result
+// is the agent's folder in agents.Files.
 func (t *terminal) origin(from string, d agent.Dialect) (m *manifest.Manifest, files string, err error) {
 	file, shipped := agents.Find(cmp.Or(from, "default"))
 	if from == "" && d != "" {

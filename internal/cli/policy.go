@@ -88,8 +88,8 @@ func (t *terminal) policyCheck(ctx context.Context, named []string) (policyRepor
 	return report, nil
 }
 
-// checkAgainst returns the data that policy rules are checked against: the schema, the installed agents and the scopes.
-// If the schema is invalid, checkAgainst adds a problem to the report.
+// checkAgainst returns the data for checking policy rules: the schema, the installed agents and the scopes. If the
+// schema is invalid, checkAgainst adds a problem to the report.
 func (t *terminal) checkAgainst(ctx context.Context, report *policyReport) (c policy.Checking, err error) {
 	schema := schemaFile(report.File)
 	switch text, err := readBounded(schema); {

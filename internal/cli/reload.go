@@ -27,7 +27,7 @@ func newReload(t *terminal) *cobra.Command {
 	})
 }
 
-// reloadNotes explains why agents were rejected, and what changed agents may do that they could not do before.
+// reloadNotes explains why agents were rejected, and lists the additional rights of changed agents.
 func reloadNotes(c daemon.Change) []string {
 	rejected := each(c.Reasons, func(why string) string { return "rejected: " + why })
 	wider := each(c.Widened, func(what string) string { return "may do more than before: " + what })

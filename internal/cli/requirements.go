@@ -57,13 +57,13 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needSet describes an agent and the servers that it requires. The agent has the servers that ambit found. The list
-// watch contains warnings for the user.
+// needSet describes an agent and the servers that it requires. The agent has the servers that ambit found.
 type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent
 	reach              agent.Reach
-	watch              []string
+	// watch contains warnings for the user.
+	watch []string
 	// servers describes what each tool server can use.
 	servers []daemon.ServerAccess
 	// grants lists the capabilities that principals hold for the agent.
@@ -99,8 +99,7 @@ func (t *terminal) findNeedsIn(
 	n.operated = func(a *agent.Agent) *agent.Agent { return operated(a, registeredName(t.home, m), operator) }
 	a := n.operated(m.Agent())
 	n.agent, n.reach, n.watch = a, a.Reach(), daemon.Warnings(a)
-	// The policy caches its answers for each agent pointer. The manifest's agent stays the same, but a is a new copy in
-	// each call.
+	// The policy caches its answers for each agent pointer, so pass the manifest's agent. The copy is new in each call.
 	n.hidden = t.hiddenFrom(m.Agent(), registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {

@@ -58,7 +58,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// confine sets the options so that an agent's servers start in sandboxes. The servers in unconfined start without one.
+// confine sets the options so that an agent's servers start in sandboxes, except the servers in the list unconfined.
 // The servers get the rights of the agent with the given name. The parameter a is the manifest's agent with all its
 // servers resolved.
 func (t *terminal) confine(
@@ -185,8 +185,8 @@ func (d *development) devFlags(f *pflag.FlagSet, help string) {
 	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", on, "the same as --dev")
 }
 
-// unconfinedFlag adds --unconfined to a verb that starts tool servers. The help text shows name as the placeholder of
-// the value, such as AGENT/SERVER.
+// unconfinedFlag adds --unconfined to a verb that starts tool servers. The help text shows the given name as the
+// placeholder of the value, such as AGENT/SERVER.
 func (d *development) unconfinedFlag(cmd *cobra.Command, name string) {
 	cmd.Flags().StringArrayVar(&d.unconfined, "unconfined", nil,
 		"run this server (`"+name+"`) without a sandbox, so that it can do everything that you can do; can be repeated")

@@ -88,7 +88,7 @@ func operated(a *agent.Agent, name string, operator guard.Operator) *agent.Agent
 }
 
 // hiddenFrom reports for each tool of an agent whether the policy denies every call of the local user. It returns nil
-// for a GPARS agent. The policy only grants calls to such an agent, and the report of its scopes shows the grants.
+// for a GPARS agent, because the report of the agent's scopes shows which calls the policy allows.
 func (t *terminal) hiddenFrom(a *agent.Agent, name string) []bool {
 	if a.Dialect == agent.GPARS {
 		return nil

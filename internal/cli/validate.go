@@ -280,7 +280,7 @@ func (c *validation) findPrograms(strict bool) {
 	}
 }
 
-// findScopes reports the scopes that a server in the catalogue does not have.
+// findScopes reports requested scopes that do not exist on a server in the catalogue.
 func (c *validation) findScopes(strict bool) {
 	for _, m := range c.files {
 		if m.Agent() == nil || m.Dialect != agent.GPARS {
@@ -303,7 +303,7 @@ func (c *validation) findScopes(strict bool) {
 	}
 }
 
-// unknownScope is a scope that an agent requests and that no tool belongs to.
+// unknownScope is a scope that an agent requests, but that contains no tools.
 type unknownScope struct{ server, scope, hint string }
 
 func (u unknownScope) String() string {

@@ -87,13 +87,12 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 	return cmp.Or(err, end)
 }
 
-// proven contains the proofs of an agent's servers. The list needed contains only the proofs of servers that are not
-// optional.
+// proven contains the proofs of an agent's servers.
 type proven struct {
 	all     []hintedProof
-	needed  []toolserver.Proof
-	reports []provenServer // reports[i] describes all[i]
-	locked  bool           // whether the servers were also compared with the lock file
+	needed  []toolserver.Proof // the proofs of servers that are not optional
+	reports []provenServer     // reports[i] describes all[i]
+	locked  bool               // whether the servers were also compared with the lock file
 }
 
 // optional reports whether the agent works without the server all[i].
