@@ -297,7 +297,7 @@ func (m mention) hosts() []string {
 
 // hostsOfURL returns the hosts of a URL. The parameter rest is the part of the URL after "://". A URL such as
 // mongodb://a,b/db has several hosts. If an @ occurs after the first "/", "?", "#" or ";", hostsOfURL returns nil,
-// because that character may be part of a password.
+// because the text before the @ may be a password.
 func hostsOfURL(rest string) []string {
 	end := strings.IndexAny(rest+"/", "/?#;")
 	at := strings.LastIndex(rest, "@")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Labels describe what an agent can do to a person if a text misleads it.
+// Labels describe what an agent can do to a person if a text misleads the agent.
 type Labels struct {
 	// Private is set if the agent can read private data: it has credentials, files or a memory.
 	Private bool `json:"private"`

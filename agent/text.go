@@ -115,8 +115,8 @@ const (
 	UnknownBody   BodyKind = "unknown"
 )
 
-// KindOfBody returns the kind of a body. The content type decides. Without one, a template that starts like a JSON object
-// or list is JSON, and any other template is text.
+// KindOfBody returns the kind of a body. The content type decides. Without a content type, a template that starts like
+// a JSON object or list is JSON, and any other template is text.
 func KindOfBody(contentType, template string) BodyKind {
 	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	switch kind = strings.TrimSpace(kind); {

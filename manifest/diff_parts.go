@@ -74,8 +74,8 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 		// Without the reference, the server no longer gets the secret.
 		case after == nil && isSecret(before):
 			d.narrow(what, "gone: %s=%s", name, before.Value)
-		// Treat every other difference as giving the agent more rights, because a setting can change a program in any way. Examples
-		// are NODE_OPTIONS, a proxy, and the removal of READ_ONLY=1.
+		// Treat every other difference as giving the agent more rights, because a setting can change a program in any
+		// way. Examples are NODE_OPTIONS, a proxy, and the removal of READ_ONLY=1.
 		case before == nil:
 			d.widen(what, "new: %s=%s", name, after.Value)
 		case after == nil:

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// imageUser is the user that ambit runs as in the image. deploy/container/Containerfile has the same user.
+// imageUser is the id of the user who runs ambit in the image. deploy/container/Containerfile has the same user.
 const imageUser = 10001
 
 // rootTerms contains the licence terms of the root certificates in the image.

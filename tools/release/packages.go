@@ -213,7 +213,7 @@ func (c *contents) npmArchive(p npmPackage, entries ...entry) ([]byte, error) {
 func (c *contents) debVersion() string { return strings.ReplaceAll(c.version, "-", "~") }
 
 // deb returns the Debian package for an architecture. Debian and Go use the same names for the supported architectures.
-// It has no maintainer scripts: the administrator starts the units.
+// The package has no maintainer scripts: the administrator starts the units.
 func (c *contents) deb(b binary) ([]byte, error) {
 	man, err := gz(c.man)
 	if err != nil {
