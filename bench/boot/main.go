@@ -10,9 +10,9 @@
 //     Even then, npx sends a request to the registry. The command therefore also measures npx with --prefer-offline,
 //     which prevents this request.
 //
-// The first call is list_allowed_directories of the server fs, made as soon as the tools are listed. Every round measures
-// each way once, in a different order. The first round downloads the packages into a temporary folder and does not
-// count. The output shows medians. The command needs bin/ambit, which make build creates.
+// The first call is list_allowed_directories of the server fs, made as soon as the tools are listed. Every round
+// measures each way once, in a different order. The first round downloads the packages into a temporary folder and does
+// not count. The output shows medians. The command needs bin/ambit, which make build creates.
 package main
 
 import (

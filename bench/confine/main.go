@@ -74,7 +74,7 @@ type sample struct {
 	Read    time.Duration
 }
 
-// client makes the measurement what against a server, and prints the times as JSON.
+// client makes the given measurement against a server, and prints the times as JSON.
 func client(what, address string) error {
 	var s sample
 	dial := func() (net.Conn, error) {
@@ -244,7 +244,7 @@ func measureObserved() error {
 }
 
 // greeting makes a server start, list its tools, and exit. It omits the notification that the client is initialized,
-// because this server would then wait for a timer.
+// because the notification would make this server wait for a timer.
 const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
 	`"clientInfo":{"name":"bench","version":"1"}}}
 {"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}

@@ -86,7 +86,7 @@ type user struct {
 }
 
 // do runs a command and records how long it took. If the parameter answer is not empty, the command is an MCP server.
-// Then do calls the server's tool and records the time until the server has sent this answer.
+// In that case, the method calls the server's tool and checks that the result contains this answer.
 func (u *user) do(step, answer string, argv ...string) {
 	if u.err != nil {
 		return

@@ -48,7 +48,7 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir)
 }
 
-// keep removes all ways except those whose names contain the given text, and their baselines.
+// keep keeps the ways whose names contain the given text, and the baselines of these ways. It removes all other ways.
 func (r *rig) keep(only string) {
 	wanted := map[string]bool{}
 	for _, w := range r.ways {
@@ -164,7 +164,7 @@ func (r *rig) proxies(ctx context.Context, echo string) error {
 }
 
 // gateways starts two ambit daemons: one with only the mandatory checks, and one with all guardrails. If before is
-// not empty, it also starts this other ambit binary.
+// the path of another ambit binary, gateways also starts a daemon from that binary.
 func (r *rig) gateways(ctx context.Context, ambit, before, agents string) error {
 	guarded, err := writeGuardrails(r.dir)
 	if err != nil {

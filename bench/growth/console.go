@@ -81,7 +81,7 @@ func pages(n int) []page {
 	}
 }
 
-// signIn signs in to the console and calls use. It passes a function that loads a page and returns the page's size.
+// signIn signs in to the console and calls the given function. The argument get loads a page and returns its size.
 func (d *daemon) signIn(ctx context.Context, use func(get func(path string) (int, error)) error) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

@@ -47,7 +47,7 @@ type daemon struct {
 	client *http.Client
 }
 
-// serve starts a daemon with a new home folder. It waits until want agents are ready.
+// serve starts a daemon with a new home folder. It waits until the given number of agents is ready.
 func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, error) {
 	home, err := os.MkdirTemp(s.dir, "home-")
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	return d, nil
 }
 
-// wait polls the daemon until want agents are ready.
+// wait polls the daemon until the given number of agents is ready.
 func (d *daemon) wait(ctx context.Context, want int) error {
 	for {
 		var list struct {

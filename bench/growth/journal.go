@@ -104,8 +104,8 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 // rare is a tool that occurs only in the first record. The name of that record's principal contains the same text.
 const rare = "used_once"
 
-// fill adds records to the journal until it contains want records. The records are one second apart, beginning at
-// start.
+// fill adds records to the journal. The parameters have and want are the numbers of records before and after. The
+// records are one second apart, beginning at start.
 func fill(ctx context.Context, where home.Home, have, want int, start time.Time) (err error) {
 	b, err := store.Open(ctx, where, "")
 	if err != nil {
@@ -143,8 +143,8 @@ func record(i int, at time.Time) *journal.Record {
 
 func callName(i int) string { return fmt.Sprintf("01J%023d", i) }
 
-// starts starts a daemon with the journal several times. It returns the times of the fastest start, and the largest
-// memory use. It makes no calls, so the journal does not grow.
+// starts measures several starts of a daemon with the journal. It returns the times of the fastest start, and the
+// largest memory use. It makes no calls, so the journal does not grow.
 func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up, ready time.Duration, most int64, err error) {
 	for run := 0; run < 3; run++ {
 		d, err := s.serveIn(ctx, where.Dir(), agents, 1)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// peak returns the peak memory of a process. It polls the process until the channel ended is closed. The kernel also
+// peak returns the peak memory of a process. It polls the process until the given channel is closed. The kernel also
 // reports a peak value after the exit, but this value includes the memory of the parent process before exec.
 func peak(pid int, ended <-chan struct{}) (most int64) {
 	look := time.NewTicker(2 * time.Millisecond)

@@ -157,7 +157,7 @@ func sum(costs []cost) (all cost) {
 	return all
 }
 
-// perSecond returns the median over the rounds of the number of manifests per second.
+// perSecond returns the number of manifests per second, as the median over the rounds.
 func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) float64 {
 	rates := make([]float64, len(rounds))
 	for i := range rounds {

@@ -75,12 +75,10 @@ var slow = [][]string{
 	{"putty-user-key private-mac: "},
 }
 
-// The search measures texts of short bytes, and measures the slowest texts again with size bytes. keep is the number
-// of texts that remain after a round.
 const (
-	short = 16 << 10
-	size  = 64 << 10
-	keep  = 50
+	short = 16 << 10 // the size in bytes of the texts in the search
+	size  = 64 << 10 // the size in bytes for measuring the slowest texts again
+	keep  = 50       // the number of texts that remain after a round
 )
 
 // worst searches for the text whose scan takes the most CPU time. It generates texts from the words that the scan looks
