@@ -1,7 +1,7 @@
 // Package postgres implements a store that several machines share.
 //
-//   - An owner is a connection that holds an advisory lock. The owner writes only through this connection. It cannot
-//     write after other processes consider it dead.
+//   - An owner has a connection that holds an advisory lock, and writes only through this connection. The owner can
+//     therefore not write after other processes consider it dead.
 //   - When the connection is lost, the writes in progress fail with ErrLost. The next write connects again and gets a
 //     new owner name and possibly another log. Code that stores the name or the log must therefore read them inside
 //     the function that it passes to Write.

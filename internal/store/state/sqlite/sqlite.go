@@ -1,9 +1,9 @@
 // Package sqlite implements a store for one machine. The store is one file that all processes open.
 //
-//   - Writers queue for the store lock, which is a lock on the separate file <file>.lock. SQLite polls its own lock
-//     with growing pauses. Under load, one process could write thousands of times while another process wrote once.
-//     The store lock is released after each batch. A writer that waits longer than lockTime gets an error. The error
-//     names the process that holds the store lock.
+//   - Writers queue for the store lock, which is a lock on the separate file <file>.lock. SQLite's own lock is not
+//     enough: SQLite polls it with growing pauses. Under load, one process could then write thousands of times while
+//     another process writes once. The store lock is released after each batch. A writer that waits longer than
+//     lockTime gets an error. The error names the process that holds the store lock.
 //   - SQLite uses its write-ahead log with synchronous=FULL. A commit is on disk when Write returns. Readers have
 //     their own connections and never wait for writers.
 //   - File locks and SQLite's write-ahead log need a local disk. Open refuses network file systems.
