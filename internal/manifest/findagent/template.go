@@ -58,7 +58,7 @@ const (
 	inPrompt
 )
 
-// placeOf returns the place for placeholders in a form or JSON body. Other bodies have no fields or members.
+// placeOf maps the kind of a body to the place of its placeholders. Other bodies have no fields or members.
 var placeOf = map[agent.BodyKind]place{agent.FormBody: inForm, agent.JSONBody: inJSON}
 
 // isPart reports whether a placeholder with a modifier is the whole value of a query parameter, header, form field or

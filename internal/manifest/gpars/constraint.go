@@ -39,8 +39,8 @@ var constraintSyntax = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[ \t]*` + group + `(?:[ \t]*\|\|[ \t]*` + group + `)*[ \t]*$`)
 })
 
-// isConstraint reports whether a string is a version constraint. The second result reports whether npm can parse the
-// constraint too.
+// isConstraint reports whether a string is a version constraint. The second result reports whether npm can also
+// parse the constraint.
 func isConstraint(s string) (ok, npm bool) {
 	// Most constraints consist of an optional operator and one version. They are checked here without the regular
 	// expression, which would take longer than all other checks of an entry.

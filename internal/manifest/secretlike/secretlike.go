@@ -7,7 +7,7 @@
 //
 // A manifest is checked on every load, so Find must be fast. Find allocates nothing and skips text that is too short
 // for a token. One call of [MayHold] rules out secrets in a whole file. Find avoids false findings. Find does not
-// report prose about tokens, placeholders such as "sk-..." or "<your token>", or references such as $env:NAME.
+// report references such as $env:NAME, placeholders such as "sk-..." or "<your token>", or prose about tokens.
 package secretlike
 
 import "strings"
