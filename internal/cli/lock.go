@@ -223,7 +223,7 @@ func (t *terminal) reportQuarantined(m *manifest.Manifest, r *lock.Result, doc *
 	t.hintf("after you have fixed a server, run: ambit lock --write-tools %s", diag.ShellWord(m.Path))
 }
 
-// groupAdded groups tools that have the same class for the same reason. It keeps the order of the first tools.
+// groupAdded groups tools that have the same class for the same reason. The groups keep the order of their first tools.
 func groupAdded(added []registry.Proposal) (groups [][]registry.Proposal) {
 	for _, p := range added {
 		at := slices.IndexFunc(groups, func(g []registry.Proposal) bool {
@@ -338,8 +338,8 @@ func (t *terminal) agreeToLock(
 	return errNo
 }
 
-// accepting returns the flags of the command that accepts the differences. They include the flags that the user set,
-// because without --write-tools or --update, the command would lock something else.
+// accepting returns the flags of the command that accepts the differences. It repeats the user's flags, because without
+// the user's --write-tools or --update, that command would lock something else.
 func (f lockFlags) accepting() string {
 	out := "--yes "
 	for _, name := range f.scripts {

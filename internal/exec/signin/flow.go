@@ -122,7 +122,7 @@ func (v *visit) config() *oauth2.Config {
 	return config
 }
 
-// finish checks the answer of the page and exchanges its code for tokens.
+// finish checks the code in the answer of the sign-in page and exchanges it for tokens.
 func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*grant, error) {
 	code, err := v.readAnswer(answer)
 	if err != nil {

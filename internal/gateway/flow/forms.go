@@ -28,7 +28,7 @@ func (d *decision) disguised(l *leaf) bool {
 // minDisguised is the minimum length of a destination that is searched for in other forms.
 const minDisguised = 10
 
-// backwards finds a value that text contains backwards, either as a whole or word by word.
+// backwards finds a value in text that contains it backwards, either as a whole or word by word.
 func (d *decision) backwards(l *leaf) []hit {
 	all := []rune(string(l.words.text))
 	slices.Reverse(all)
@@ -50,7 +50,7 @@ func (d *decision) phrase(text []byte) []hit {
 	return d.sequences(&w, 0, w.len())
 }
 
-// encoded finds a value that text contains as base64 or base32 in groups, or as a list of character codes.
+// encoded finds a value in text that contains it as base64 or base32 in groups, or as a list of character codes.
 func (d *decision) encoded(l *leaf) []hit {
 	value := bytes.TrimSpace(l.value)
 	whole := value[:len(value)-len(value)%3] // the last characters of the encoded form depend on what follows the value
@@ -83,7 +83,7 @@ func (d *decision) encoded(l *leaf) []hit {
 	return nil
 }
 
-// shifted finds a value that text contains with its letters shifted in the alphabet, as in rot13.
+// shifted finds a value in text that contains it with its letters shifted in the alphabet, as in rot13.
 func (d *decision) shifted(l *leaf) []hit {
 	shifted := make([]byte, len(l.words.spaced))
 	for by := byte(1); by < 26; by++ {
@@ -115,7 +115,7 @@ func (d *decision) adjacent(first, second []byte) bool {
 	})
 }
 
-// halves finds a value that text contains in two parts, anywhere and in any order. It considers only cuts inside a
+// halves finds a value in text that contains its two parts, anywhere and in any order. It considers only cuts inside a
 // word, because whole words often occur by chance.
 func (d *decision) halves(l *leaf) []hit {
 	w := &l.words

@@ -325,8 +325,9 @@ func (a *Agent) instructions() string {
 	return text
 }
 
-// reasonFor describes a refusal for the instructions. Models trust the instructions, and the message of a refusal can
-// quote a server. The text therefore contains the message only if a credential is missing, and otherwise only the code.
+// reasonFor describes a refusal in the instructions for the model. Models trust the instructions, and the message of a
+// refusal can quote a server. So the description contains the message only if a credential is missing, and otherwise
+// only the code.
 func reasonFor(r *call.Refusal) string {
 	if r.Code == call.CredentialMissing {
 		return explain(r)

@@ -218,8 +218,8 @@ func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the package is published at %s, and another index could have a different package with that name; "+
-		"if this machine installs packages from that index, add packages = [%q] to the registry's table in config.toml",
+	return fmt.Errorf("the package is published at %s, and other indexes could have a different package with that name; "+
+		"if this machine installs packages from %[1]s, add packages = [%q] to the registry's table in config.toml",
 		diag.Quote(p.BaseURL), p.BaseURL)
 }
 
