@@ -142,12 +142,12 @@ func settle(all []Found) {
 func (f *Found) checkDuplicate(named, owner *Found) error {
 	switch {
 	case named != nil && named.Problem != nil:
-		return fmt.Errorf("%[1]s and %[2]s both have the name %[3]s, and %[2]s also has other problems; either "+
+		return fmt.Errorf("%[1]s and %[2]s both have the name %[3]s, and %[2]s cannot be served anyway; either "+
 			"fix or remove %[2]s, or rename %[1]s", f.short, named.short, f.Name)
 	case named != nil:
 		return fmt.Errorf("%s and %s both have the name %s; rename one of them", f.short, named.short, f.Name)
 	case owner != nil && owner.Problem != nil:
-		return fmt.Errorf("%[1]s and %[2]s both have the id %[3]s, and %[2]s also has other problems; either "+
+		return fmt.Errorf("%[1]s and %[2]s both have the id %[3]s, and %[2]s cannot be served anyway; either "+
 			"fix or remove %[2]s, or change the id in %[1]s", f.short, owner.short, f.id())
 	case owner != nil:
 		return fmt.Errorf("%s and %s both have the id %s; change one of the ids", f.short, owner.short, f.id())
