@@ -261,10 +261,21 @@ func TestStartAtTheFirstCall(t *testing.T) {
 	if r.idles(m.servers["one"]) {
 		t.Error("the server was stopped, although it may hold state")
 	}
+	if got, _ := m.servers["one"].patience(); got != patience {
+		t.Errorf("a call waits %v for a server that restarts, want %v", got, patience)
+	}
 
 	r.write("two/tools.json", strings.Replace(definition("echo"), "It does", "It did", 1))
 	_, refusal := r.call(m, "two", "echo", `{}`)
 	if refusal == nil || refusal.Code != call.ServerDrifted {
 		t.Errorf("the first call to a server that differs from the lock file: %v, want %s", refusal, call.ServerDrifted)
+	}
+	if got := m.Definition(r.tool("two", "echo")); got != nil {
+		t.Errorf("the list still contains the tool of a quarantined server: %s", got)
+	}
+	r.write("two/tools.json", definition("echo"))
+	was := starts()
+	if _, refusal := r.call(m, "two", "echo", `{}`); refusal == nil || refusal.Code != call.ServerDrifted || starts() != was {
+		t.Errorf("a later call to the quarantined server: %v, and the starts are %s, want %s", refusal, starts(), was)
 	}
 }

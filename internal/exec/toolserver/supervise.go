@@ -315,9 +315,23 @@ func (s *server) onDemand() {
 		if s.ctx.Err() != nil {
 			return
 		}
+		if s.onCall && drifted(err) {
+			s.quarantine()
+			return
+		}
 		s.postpone(pause)
 		pause = min(2*pause, lastRetry)
 	}
+}
+
+// quarantine removes the tools of a server whose first start showed that it differs from the lock file. Calls are
+// refused until the agent is restarted, as after a start without [Spec.OnCall].
+func (s *server) quarantine() {
+	s.warn("quarantined: " + s.lastProof().Refusal.Message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tools, s.demand.starting = nil, false
+	s.announce()
 }
 
 // postpone delays the next start of a server that failed to start. Until then, calls are refused with the reason for
@@ -448,12 +462,12 @@ func (s *server) patience() (_ time.Duration, starting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.lazy:
-		return patience, false
 	case s.demand.starting:
 		return startPatience, true
+	case s.stopsIdle():
+		return lazyPatience, false
 	}
-	return lazyPatience, false
+	return patience, false
 }
 
 // Wake starts the lazy servers and waits a few seconds for them. If a server becomes ready later, clients are

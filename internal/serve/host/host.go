@@ -294,7 +294,9 @@ func (a *Agent) start() {
 		o.Confine = c
 	}
 	o.Servers = resolved.Servers(o, a.options.Egress, true)
-	if a.options.Lazy && len(a.options.Expose) == 0 && o.Servers == nil {
+	declared := o.Servers == nil
+	verified := declared && a.lockVerified(folder, lock)
+	if a.options.Lazy && len(a.options.Expose) == 0 && verified {
 		o.Servers = toolserver.Deferred(who, lock)
 	}
 	if isCode(who) && !a.openBundle(&o) {
@@ -311,6 +313,9 @@ func (a *Agent) start() {
 		if !p.OK {
 			a.late.Store(true)
 		}
+	}
+	if declared && !verified && !a.late.Load() {
+		a.rememberVerified(folder, lock)
 	}
 	stopped := a.trouble()
 	for _, p := range a.servers.Proofs() {

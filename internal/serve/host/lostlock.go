@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,6 +93,36 @@ func (a *Agent) rememberLock() *call.Refusal {
 	}
 	a.newLock.digest = ""
 	return nil
+}
+
+// verifiedKey returns the key under which the store records the lock files with which all servers of an agent have been
+// verified. It differs from the path of every manifest, because paths contain no double slash.
+func verifiedKey(manifest string) string { return manifest + "//verified" }
+
+// lockVerified reports whether all servers of the agent have been verified with this lock file before, on this
+// machine. Only then do the definitions in the lock file come from the servers. Anyone who can write the lock file can
+// write other definitions with the right hashes.
+func (a *Agent) lockVerified(folder string, lock *pack.Lock) bool {
+	digest, err := lockDigest(a.manifest.Agent(), lock)
+	if err != nil || digest == "" || a.noStore != nil || a.newLock.digest != "" {
+		return false
+	}
+	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
+	seen, _, err := lockSeen(a.ctx, a.options.Store, verifiedKey(path), digest)
+	return err == nil && seen != ""
+}
+
+// rememberVerified records that all servers of the agent have been verified with this lock file.
+func (a *Agent) rememberVerified(folder string, lock *pack.Lock) {
+	digest, err := lockDigest(a.manifest.Agent(), lock)
+	if err != nil || digest == "" || a.noStore != nil {
+		return
+	}
+	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
+	if err := rememberLock(a.ctx, a.options.Store, verifiedKey(path), digest, false); err != nil {
+		a.options.Log("", fmt.Sprintf("warning: ambit cannot record that the servers match ambit.lock, so it starts all of them "+
+			"at each start of the agent: %v", err))
+	}
 }
 
 func drifted(what, fix string) *call.Refusal {
