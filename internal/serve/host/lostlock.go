@@ -104,7 +104,7 @@ func verifiedKey(manifest string) string { return manifest + "//verified" }
 // write other definitions with the right hashes.
 func (a *Agent) lockVerified(folder string, lock *pack.Lock) bool {
 	digest, err := lockDigest(a.manifest.Agent(), lock)
-	if err != nil || digest == "" || a.noStore != nil || a.newLock.digest != "" {
+	if err != nil || digest == "" || a.noStore != nil {
 		return false
 	}
 	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
