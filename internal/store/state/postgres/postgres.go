@@ -180,7 +180,7 @@ func (s *store) read(ctx context.Context, f func(state.Tx) error) (stale bool, e
 	defer conn.Release() // Release closes the connection if a transaction is still open
 	l := &pipeline{ctx: ctx, conn: conn.Conn(), ahead: []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}
 	defer func() {
-		stale = len(l.ahead) > 0 && l.failed != nil && conn.Conn().IsClosed()
+		stale = len(l.ahead) > 0 && l.failed != nil && !errors.Is(l.failed, errSilent) && conn.Conn().IsClosed()
 		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
 			err = errors.Join(err, runSimple(ctx, conn.Conn(), `ROLLBACK`))
 		}
@@ -264,7 +264,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 	if err := conn.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&exists); err != nil {
 		return err
 	}
-	tx := engine.NewTx(ctx, (&pipeline{ctx: ctx, conn: conn}).statement)
+	tx := engine.NewTx(ctx, (&pipeline{ctx: ctx, limit: workTime + roundTripLimit, conn: conn}).statement)
 	if exists {
 		version, err := migrations.Version(tx)
 		if err != nil {

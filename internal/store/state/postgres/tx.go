@@ -19,23 +19,31 @@ import (
 // pipeline sends statements over a connection. Each statement is sent together with the pending statements.
 type pipeline struct {
 	ctx    context.Context
-	limit  time.Duration // the time limit of each round trip; 0 means none
+	limit  time.Duration // the time limit of each round trip; if 0, only the first answer has a limit, roundTripLimit
 	conn   *pgx.Conn
 	ahead  []string // the pending statements, which are sent before the next statement
 	failed error    // the error that closed the connection or aborted the transaction
 }
 
-// tripContext returns the context for one round trip. Each round trip has a time limit, but the whole batch does not. A
-// slow batch on a busy machine therefore does not fail while it makes progress.
-func (l *pipeline) tripContext() (context.Context, context.CancelFunc) {
-	if l.limit == 0 {
-		return l.ctx, func() {}
+// errSilent means that the server did not answer a read in time.
+var errSilent = fmt.Errorf("the database did not answer within %v", roundTripLimit)
+
+// tripContext returns the context for one round trip, and a function to call after the server's first answer. Each round
+// trip of a batch has a time limit, but the whole batch does not. A slow batch on a busy machine therefore does not fail
+// while it makes progress. A read has a time limit only until its first answer, because a person can read a long result
+// slowly.
+func (l *pipeline) tripContext() (ctx context.Context, answered func(), cancel func()) {
+	if l.limit > 0 {
+		ctx, cancel := context.WithTimeout(l.ctx, l.limit)
+		return ctx, func() {}, cancel
 	}
-	return context.WithTimeout(l.ctx, l.limit)
+	ctx, end := context.WithCancelCause(l.ctx)
+	timer := time.AfterFunc(roundTripLimit, func() { end(errSilent) })
+	return ctx, func() { timer.Stop() }, func() { timer.Stop(); end(nil) }
 }
 
 func (l *pipeline) runSimple(statements string) error {
-	ctx, cancel := l.tripContext()
+	ctx, _, cancel := l.tripContext()
 	defer cancel()
 	return runSimple(ctx, l.conn, statements)
 }
@@ -47,12 +55,15 @@ func (l *pipeline) send(query string, args []any, visit func(state.Row) error) (
 		t.Queue(statement)
 	}
 	t.Queue(query, args...)
-	ctx, cancel := l.tripContext()
+	ctx, answered, cancel := l.tripContext()
 	defer cancel()
 	results := l.conn.SendBatch(ctx, t)
 	defer func() {
 		if e := results.Close(); err == nil {
 			err = e
+		}
+		if err != nil && context.Cause(ctx) == errSilent {
+			err = errSilent
 		}
 		if isConflict(err) || l.conn.IsClosed() {
 			l.failed = err
@@ -65,6 +76,7 @@ func (l *pipeline) send(query string, args []any, visit func(state.Row) error) (
 		l.ahead = l.ahead[1:]
 	}
 	rows, err := results.Query()
+	answered()
 	if err != nil {
 		return "", err
 	}
