@@ -67,10 +67,19 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 func TestOperatorFile(t *testing.T) {
 	o, err := guard.ParseOperator("guardrails.json", []byte(`{
   "input": {"max_length": 1000, "deny_patterns": ["drop table"], "deny_defaults": true, "pii_redaction": ["email", "iban"]},
-  "output": {"on_leak": "block", "schema": {"type": "object"}, "secret_leak_scan": true}
+  "output": {"on_leak": "block", "schema": {"type": "object"}, "secret_leak_scan": true},
+  "flow": {"mode": "deny", "strict": true, "tools": {"mail/send": "off"}, "agents": {"desk": "ask"}},
+  "approval": {"tools": ["write_file"], "agents": ["desk"]}
 }`))
 	if err != nil {
 		t.Fatal(err)
+	}
+	flow := guard.FlowRules{
+		Mode: guard.FlowDeny, Strict: true, Tools: map[string]string{"mail/send": guard.FlowOff}, Agents: map[string]string{"desk": guard.FlowAsk},
+	}
+	if approval := (guard.ApprovalRules{Tools: []string{"write_file"}, Agents: []string{"desk"}}); !reflect.DeepEqual(o.Flow, flow) ||
+		!reflect.DeepEqual(o.Approval, approval) {
+		t.Errorf("got the rules %+v and %+v", o.Flow, o.Approval)
 	}
 	if o.MaxLength != 1000 || len(o.DenyPatterns) != 1 || len(o.PII) != 2 || o.OnLeak != "block" || o.OutputSchema != `{"type": "object"}` || o.DenyDefaults == nil || !*o.DenyDefaults {
 		t.Errorf("got %+v", o)
@@ -84,7 +93,9 @@ func TestOperatorFileReportsEveryMistake(t *testing.T) {
 	_, err := guard.ParseOperator("guardrails.json", []byte(`{
   "inputs": {},
   "input": {"max_length": -1, "deny_patterns": ["(", "ok", "x*"], "pii_redaction": ["e-mail", "iban", "iban"], "deny_default": true},
-  "output": {"on_leak": "ignore", "schema": {"type": "objekt"}, "secret_leak_scan": false}
+  "output": {"on_leak": "ignore", "schema": {"type": "objekt"}, "secret_leak_scan": false},
+  "flow": {"mode": "never", "tools": ["mail"], "agents": {"desk": "sometimes"}},
+  "approval": {"tools": "write_file"}
 }`))
 	var file *guard.FileError
 	if !errors.As(err, &file) {
@@ -97,6 +108,7 @@ func TestOperatorFileReportsEveryMistake(t *testing.T) {
 	for _, want := range []string{
 		"/inputs", "/input/max_length", "/input/deny_patterns/0", "/input/deny_patterns/2", "/input/pii_redaction/0", "/input/pii_redaction/2",
 		"/input/deny_default", "/output/on_leak", "/output/schema/type", "/output/secret_leak_scan",
+		"/flow/mode", "/flow/tools", "/flow/agents/desk", "/approval/tools",
 	} {
 		if !strings.Contains("\n"+strings.Join(at, "\n")+"\n", "\n"+want+"\n") {
 			t.Errorf("no diagnostic for %s; got %v", want, at)
