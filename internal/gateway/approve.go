@@ -87,10 +87,11 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	} else {
 		stopped = g.waitForPerson(ctx, p, q)
 	}
-	if stopped != nil && stopped.Question == nil {
+	if stopped != nil {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 		defer cancel()
-		_ = approval.Leave(leaving, g.store, q.ID, time.Now()) // the mark is only a note for the person
+		told := stopped.Code == call.ApprovalDenied
+		_ = approval.Leave(leaving, g.store, q.ID, told, time.Now()) // an error at most repeats a denial or hides a note
 	}
 	return stopped
 }

@@ -175,7 +175,7 @@ func TestLeave(t *testing.T) {
 		}
 		left := func(want bool) {
 			t.Helper()
-			if err := Leave(t.Context(), b, "q", now); err != nil {
+			if err := Leave(t.Context(), b, "q", false, now); err != nil {
 				t.Fatal(err)
 			}
 			if q, err := Look(t.Context(), b, "q"); err != nil || !q.Left.IsZero() != want {
@@ -196,11 +196,26 @@ func TestLeave(t *testing.T) {
 			t.Errorf("the journal has %+v, %v", list, err)
 		}
 		ask("q4", Denied)
-		ask("q5", "")
-		if err := Decide(t.Context(), b, "q5", false, "boss@local", ""); err != nil {
+		ask("q5", "") // the denial was returned once, so the next call asks again
+		deny := func(id string, told bool) {
+			t.Helper()
+			err := Decide(t.Context(), b, id, false, "boss@local", "")
+			if err == nil {
+				err = Leave(t.Context(), b, id, told, now)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		deny("q5", true)
+		ask("q6", "") // the caller that waited was told
+		deny("q6", false)
+		ask("q7", Denied) // the caller that waited was not told, because it had to stop waiting just before
+		ask("q8", "")
+		if err := Decide(t.Context(), b, "q8", false, "boss@local", ""); err != nil {
 			t.Fatal(err)
 		}
-		ask("q6", "") // a caller heard the denial, so the next call asks again
+		ask("q9", Denied) // the process of the caller died
 	})
 }
 
