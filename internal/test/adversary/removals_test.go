@@ -188,7 +188,7 @@ var removals = []removal{
 	{"P95", "internal/exec/credential/source.go", `	s.issued.add(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestKnownKeepsIssuedValues"},
 	{"P96", "internal/gateway/recover.go", `if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {`, `if true {`, "./internal/gateway", "TestRecover"},
 	{"P96", "internal/gateway/record.go", `	stopped := p.afterResend(o.Refusal)`, `	stopped := o.Refusal`, "./internal/gateway", "TestResendNotSentLate"},
-	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(ctx, f, found.note); stopped != nil {`, `if stopped := g.guards.request(f, found.note); false {`, "./internal/gateway", "TestForward"},
+	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(ctx, f, found.note); stopped != nil {`, `if stopped := g.guards.request(ctx, f, found.note); false {`, "./internal/gateway", "TestForward"},
 	{"P97", "internal/gateway/forward.go", `if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {`, `if false {`, "./internal/gateway", "TestForward"},
 	{"P98", "internal/gateway/egress/network.go", `if !l.network.count(int64(read)) {`, `if false {`, "./internal/gateway/egress", "TestTunnelIsBounded"},
 	{"P98", "internal/gateway/egress/proxy.go", `if !n.count(maxRequest - head.N - int64(buffered.Buffered())) {`, `if false {`, "./internal/gateway/egress", "TestProxyCountsHeaders"},
