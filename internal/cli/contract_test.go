@@ -68,7 +68,7 @@ func TestContract(t *testing.T) {
 				sum := sha256.Sum256([]byte(says))
 				wanted := "sha256:" + hex.EncodeToString(sum[:])
 				if tt.reason != "" {
-					wanted += "; last line: last words"
+					wanted += `; last line: "last words"`
 				}
 				if !strings.HasSuffix(r.Detail, wanted) {
 					t.Errorf("got %s, want the hash of the program's stderr, and its last line if it failed", r.Detail)

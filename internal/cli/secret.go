@@ -17,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store"
@@ -188,7 +189,8 @@ func (t *terminal) keepSecret(
 	if len(w.Hosts) > 0 {
 		hosts = diag.Words(w.Hosts, "and")
 	}
-	err = t.journalSecret(ctx, o, "secret set", "the credential "+w.Ref+" was set, for "+hosts, func() error {
+	ref := string(guard.Redact([]byte(w.Ref))) // without a manifest, anything can be a ref
+	err = t.journalSecret(ctx, o, "secret set", "the credential "+ref+" was set, for "+hosts, func() error {
 		return v.Set(o.name, w.Ref, s)
 	})
 	if err != nil {
@@ -218,8 +220,8 @@ func (t *terminal) keepSecret(
 	})
 }
 
-// journalSecret changes the vault and records the change in the journal, both or neither. The record never contains the
-// value of a secret.
+// journalSecret records a change of the vault in the journal and makes the change. If the record cannot be written, it
+// does not make the change. The record never contains the value of a secret.
 func (t *terminal) journalSecret(ctx context.Context, o *owner, verb, detail string, change func() error) error {
 	var vaultErr error
 	err := t.withSharedStore(ctx, "", func(b *store.Store) error {
@@ -375,12 +377,13 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 		if !stored(o.name) {
 			return no(t.nearSecret(v, o, args[1]), "no credential %s is stored for %s", diag.Quote(args[1]), diag.Quote(o.name))
 		}
-		err = t.journalSecret(ctx, o, "secret rm", "the credential "+args[1]+" was removed", func() error {
-			_, err := v.Remove(o.name, args[1])
-			return err
-		})
-		if err != nil {
-			return err
+		if _, err := v.Remove(o.name, args[1]); err != nil {
+			return vaultFailure(err)
+		}
+		// A person who removes a leaked credential must succeed even if the store cannot be used.
+		detail := "the credential " + string(guard.Redact([]byte(args[1]))) + " was removed"
+		if err := t.journalSecret(ctx, o, "secret rm", detail, func() error { return nil }); err != nil {
+			t.warnf("the journal does not record the removal: %v", err)
 		}
 		return t.say(map[string]any{"agent": o.name, "ref": args[1], "removed": true}, "%s %s of %s\n",
 			t.paint(green, "removed:"), diag.Printable(args[1]), diag.Printable(o.name))

@@ -212,7 +212,7 @@ func (t *transcript) failure() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.last != "" {
-		parts = append(parts, "last line: "+diag.Printable(diag.Cut(t.last, maxLastLine)))
+		parts = append(parts, "last line: "+diag.Quote(diag.Cut(t.last, maxLastLine)))
 	}
 	if len(t.refused) > 0 {
 		parts = append(parts, "refused connections to "+diag.Printable(diag.Words(t.refused, "and")))

@@ -260,7 +260,7 @@ func TestFailures(t *testing.T) {
 				program.BadJSON: `"intent_id": ID`, program.WrongIntent: `"intent_id": ID`, program.BadStatus: `"status": "ok"`,
 				program.TooLarge: "write less to std",
 			}
-			if tt.name == "exit code" && !strings.HasSuffix(result.Log, "; last line: KeyError: 'x' [secret:github-pat]") {
+			if tt.name == "exit code" && !strings.HasSuffix(result.Log, "; last line: \"KeyError: 'x' [secret:github-pat]\"") {
 				t.Errorf("the journal gets %q", result.Log)
 			}
 			if hint, _ := f.Advice(); !strings.Contains(hint, hints[tt.reason]) {
