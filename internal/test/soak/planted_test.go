@@ -34,16 +34,16 @@ func TestPlantedLeaksAreSeen(t *testing.T) {
 func soakWith(t *testing.T, planted string) string {
 	t.Helper()
 	const source = "../../exec/toolserver"
-	text, err := os.ReadFile(filepath.Join(source, "process.go"))
+	text, err := os.ReadFile(filepath.Join(source, "connect.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const start = "func start(s program) (*process, error) {\n"
+	const start = "func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {\n"
 	if strings.Count(string(text), start) != 1 {
-		t.Fatal("the function start in process.go has changed: adapt the patch in this test")
+		t.Fatal("the function launch in connect.go has changed: adapt the patch in this test")
 	}
 	list := overlay.Files(t, map[string]string{
-		filepath.Join(source, "process.go"): strings.Replace(string(text), start, start+"\tfor range 5 {\n\t\tplant()\n\t}\n", 1),
+		filepath.Join(source, "connect.go"): strings.Replace(string(text), start, start+"\tfor range 5 {\n\t\tplant()\n\t}\n", 1),
 		filepath.Join(source, "planted.go"): planted,
 	})
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags", "prove", "-overlay", list, "-run", "^TestSoak$", "-count=1", ".")
