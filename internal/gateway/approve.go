@@ -90,8 +90,8 @@ func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	if stopped != nil {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 		defer cancel()
-		told := stopped.Code == call.ApprovalDenied
-		_ = approval.Leave(leaving, g.store, q.ID, told, time.Now()) // an error at most repeats a denial or hides a note
+		denied := stopped.Code == call.ApprovalDenied
+		_ = approval.Leave(leaving, g.store, q.ID, denied, time.Now()) // an error at most repeats a denial or hides a note
 	}
 	return stopped
 }

@@ -163,8 +163,8 @@ AND expires > $2 ORDER BY asked DESC`, []any{mac, now.UnixMicro()}, func(row sta
 }
 
 // Ask stores the question q and returns it. If an identical call already has a pending or approved question, Ask
-// returns that question instead. If a person denied an identical call and no caller was told, Ask returns that question
-// once.
+// returns that question instead. If a person denied an identical call and no caller got the denial, Ask returns that
+// question once.
 func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
 		if asked, err = Find(tx, b, q, q.Asked); err == nil && asked == nil {
@@ -190,8 +190,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10, $11)`,
 	return asked, err
 }
 
-// findDenied looks for questions about the call of q that were denied without a caller being told. It returns the
-// newest one, or nil.
+// findDenied looks for questions about the call of q whose denial no caller got. It returns the newest one, or
+// nil.
 func findDenied(tx state.Tx, b *store.Store, q *Question) (found *Question, err error) {
 	mac := q.mac(b)
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state = 'denied' AND heard IS NULL
@@ -202,14 +202,14 @@ AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{mac, q.Asked.UnixMicro()}, 
 	return found, err
 }
 
-// Leave records that a call no longer waits for the answer to a question. The parameter told reports whether its caller
-// was told that a person denied the call.
-func Leave(ctx context.Context, b *store.Store, id string, told bool, now time.Time) error {
+// Leave records that a call no longer waits for the answer to a question. The parameter denied reports whether its
+// caller got a person's denial.
+func Leave(ctx context.Context, b *store.Store, id string, denied bool, now time.Time) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		_, err := tx.Exec(`UPDATE approvals SET waiting = waiting - 1,
 left_at = CASE WHEN waiting <= 1 AND state = 'pending' THEN CAST($1 AS BIGINT) ELSE left_at END WHERE id = $2`,
 			now.UnixMicro(), id)
-		if err != nil || !told {
+		if err != nil || !denied {
 			return err
 		}
 		_, err = tx.Exec(`UPDATE approvals SET heard = 1 WHERE id = $1 AND state = 'denied'`, id)

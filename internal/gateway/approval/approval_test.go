@@ -197,20 +197,20 @@ func TestLeave(t *testing.T) {
 		}
 		ask("q4", Denied)
 		ask("q5", "") // the denial was returned once, so the next call asks again
-		deny := func(id string, told bool) {
+		deny := func(id string, heard bool) {
 			t.Helper()
 			err := Decide(t.Context(), b, id, false, "boss@local", "")
 			if err == nil {
-				err = Leave(t.Context(), b, id, told, now)
+				err = Leave(t.Context(), b, id, heard, now)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		deny("q5", true)
-		ask("q6", "") // the caller that waited was told
+		ask("q6", "") // the caller that waited got the denial
 		deny("q6", false)
-		ask("q7", Denied) // the caller that waited was not told, because it had to stop waiting just before
+		ask("q7", Denied) // the caller stopped waiting just before the denial
 		ask("q8", "")
 		if err := Decide(t.Context(), b, "q8", false, "boss@local", ""); err != nil {
 			t.Fatal(err)

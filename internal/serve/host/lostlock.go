@@ -97,29 +97,38 @@ func (a *Agent) rememberLock() *call.Refusal {
 
 // verifiedKey returns the key under which the store records the lock files with which all servers of an agent have been
 // verified. It differs from the path of every manifest, because paths contain no double slash.
-func verifiedKey(manifest string) string { return manifest + "//verified" }
+func (a *Agent) verifiedKey(folder string) string {
+	return filepath.Join(folder, filepath.Base(a.manifest.Path)) + "//verified"
+}
 
 // lockVerified reports whether all servers of the agent have been verified with this lock file before, on this
 // machine. Only then do the definitions in the lock file come from the servers. Anyone who can write the lock file can
 // write other definitions with the right hashes.
 func (a *Agent) lockVerified(folder string, lock *pack.Lock) bool {
-	digest, err := lockDigest(a.manifest.Agent(), lock)
-	if err != nil || digest == "" || a.noStore != nil {
+	digest := a.usableLock(lock)
+	if digest == "" {
 		return false
 	}
-	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
-	seen, _, err := lockSeen(a.ctx, a.options.Store, verifiedKey(path), digest)
+	seen, _, err := lockSeen(a.ctx, a.options.Store, a.verifiedKey(folder), digest)
 	return err == nil && seen != ""
+}
+
+// usableLock returns the digest of the agent's entry in the lock file, or "" if the store cannot contain it.
+func (a *Agent) usableLock(lock *pack.Lock) string {
+	if a.noStore != nil {
+		return ""
+	}
+	digest, _ := lockDigest(a.manifest.Agent(), lock) // lostLock has reported an error before
+	return digest
 }
 
 // rememberVerified records that all servers of the agent have been verified with this lock file.
 func (a *Agent) rememberVerified(folder string, lock *pack.Lock) {
-	digest, err := lockDigest(a.manifest.Agent(), lock)
-	if err != nil || digest == "" || a.noStore != nil {
+	digest := a.usableLock(lock)
+	if digest == "" {
 		return
 	}
-	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
-	if err := rememberLock(a.ctx, a.options.Store, verifiedKey(path), digest, false); err != nil {
+	if err := rememberLock(a.ctx, a.options.Store, a.verifiedKey(folder), digest, false); err != nil {
 		a.options.Log("", fmt.Sprintf("warning: ambit cannot record that the servers match ambit.lock, so it starts all of them "+
 			"at each start of the agent: %v", err))
 	}

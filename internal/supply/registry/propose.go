@@ -69,7 +69,7 @@ func SaysOpenWorld(definition []byte) bool {
 }
 
 // Connecting changes the proposals for a server that connects to other machines, so that at least one of its tools has
-// the class Network if possible. A tool whose name says that it only reads and ends with search gets this class. If no
+// the class Network if possible. A tool gets this class if its name ends with search and suggests only reading. If no
 // tool has the class then, and the catalogue gave none of the tools its class, the reading tools get it, because names
 // and annotations often describe a network tool only as reading. If no tool reads, the writing tools get it. In these
 // two steps, a tool keeps its class if its annotations declare that it does not interact with the outside world.
