@@ -327,13 +327,15 @@ func TestFailureIsRedacted(t *testing.T) {
 	far.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if method == "tools/list" {
-				return nil, errors.New("bad token " + secret)
+				return nil, errors.New("bad token " + secret + " or " + firstKey)
 			}
 			return next(ctx, method, r)
 		}
 	})
-	m := declare(t, on("far", serve(t, far, begun), "ask"))
-	a := begin(t, m, nil)
+	other := on("other", "http://127.0.0.1:1", "tell")
+	other["headers"] = map[string]any{"X-Key": "$env:KEY"} // the failed server repeats a credential that is not its own
+	m := declare(t, on("far", serve(t, far, begun), "ask"), other)
+	a := begin(t, m, func(o *Options) { o.Credentials = newRotating().source() })
 	c := connect(t, a)
 	c.say(hello)
 	c.hear()
@@ -347,7 +349,7 @@ func TestFailureIsRedacted(t *testing.T) {
 		t.Errorf("the instructions quote the server: %s", got)
 	}
 	for what, got := range shown {
-		if strings.Contains(got, secret) || !strings.Contains(got, "bad token [secret:") {
+		if strings.Contains(got, secret) || strings.Contains(got, firstKey) || !strings.Contains(got, "bad token [secret:") {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
