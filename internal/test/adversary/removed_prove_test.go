@@ -17,6 +17,7 @@ import (
 func TestWithoutItsMechanism(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.id, func(t *testing.T) {
+			t.Parallel() // a removal is mostly one linker, which does not use every core
 			file := filepath.Join(root, r.file)
 			text, err := os.ReadFile(file)
 			if err != nil {
