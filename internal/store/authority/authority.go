@@ -99,7 +99,8 @@ func New(db *DB, keys Keys) *Register {
 	return &Register{DB: db, keys: keys, root: hex.EncodeToString(id[:8])}
 }
 
-// Head identifies a state of a register. A query that joins authority_head can read it together with another row.
+// Head identifies a state of a register. A query that joins authority_head can read the head together with another
+// row.
 type Head struct {
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
@@ -112,7 +113,7 @@ func (h Head) equal(other Head) bool {
 	return h.Name == other.Name && h.Version == other.Version && bytes.Equal(h.MAC, other.MAC)
 }
 
-// follows reports whether h is the same state as seen, or can be a later state.
+// follows reports whether h is the state in the parameter seen, or can be a later state.
 func (h Head) follows(seen Head) bool {
 	return seen.Name == "" || h.Name == seen.Name && h.Version > seen.Version || h.equal(seen)
 }
@@ -145,7 +146,7 @@ func (v *View) Knows(kind Kind, id string) bool {
 	return ok
 }
 
-// Missing returns the rows in the register that are still valid but are not among claims. Something deleted or changed
+// Missing returns the rows that are in the register and still valid, but not in claims. Something deleted or changed
 // these rows in their tables.
 func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
 	has := map[key]bool{}
@@ -277,7 +278,8 @@ type Row struct {
 	Content []byte
 	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
-	// Gives describes, for a person, what the row allows and who made it. It is set only in claims.
+	// Gives describes, for a person, what the row allows and who made it. It is set only in claims,
+	// which are rows as read from their tables.
 	Gives string
 }
 
@@ -482,7 +484,7 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	return kept, r.writeAll(tx, next)
 }
 
-// writeAll replaces all entries in the store with a register.
+// writeAll replaces all entries in the store with the entries of the register next.
 func (r *Register) writeAll(tx state.Tx, next *View) error {
 	if _, err := tx.Exec(`DELETE FROM authority`); err != nil {
 		return err

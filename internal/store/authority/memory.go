@@ -49,7 +49,7 @@ func (e *DamagedError) Error() string {
 // Unwrap returns why the file cannot be read.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newest returns the newest register of the store that the home has seen. It reads the file only if the file has
+// newest returns the newest register that the home has seen in the store. It reads the file only if the file has
 // changed.
 func (m *Memory) newest() (Head, error) {
 	if m == nil {

@@ -83,7 +83,7 @@ func (k *APIKey) principal() *Principal {
 	}
 }
 
-// KeyPrincipal returns the principal of an API key whose spec names none.
+// KeyPrincipal returns the principal of an API key whose spec names no principal.
 func KeyPrincipal(id string) string { return keyRealm + id }
 
 // APIKeys manages the API keys of a store. Every check reads the store, so all processes reject a revoked key

@@ -7,8 +7,8 @@
 //
 //   - The store contains only hashes of API keys. Every check reads the store, so all processes reject a revoked key
 //     immediately.
-//   - A token is verified with the provider's keys. The settings map the subject and the groups of a token to agents.
-//     A subject that the settings do not mention has no access.
+//   - A token is verified with the provider's keys. The settings list the agents that each subject and each
+//     group can use. A subject that the settings do not mention has no access.
 //   - An unknown key and a malformed key cause the same error. Only expired and revoked keys have errors of their
 //     own.
 //

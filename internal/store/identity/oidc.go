@@ -44,8 +44,8 @@ import (
 // A subject can use an agent only if [oidc] lists the subject or one of its groups. The tables subjects, groups and
 // admins use the names from the provider's tokens and from group_names. Everywhere else, a name from a provider in
 // [oidc.providers] has the provider's name as a prefix, as in partner:bob@partner.example and Group::"partner:sales".
-// So a provider cannot impersonate a principal or a group of another provider, unless the operator gives a group such
-// a name in group_names.
+// So a provider cannot impersonate a principal or a group of another provider. The only exception is a group whose name
+// in group_names has the prefix of another provider.
 type OIDCConfig struct {
 	Issuer         string              `toml:"issuer"`
 	Audience       string              `toml:"audience"`
@@ -87,7 +87,7 @@ func ReadOIDC(file string) (*OIDCConfig, error) {
 	return c, c.unique(file)
 }
 
-// isEmpty reports whether the table has no settings of its own.
+// isEmpty reports whether the table has no settings besides [oidc.providers].
 func (c *OIDCConfig) isEmpty() bool {
 	return c.Issuer+c.Audience+c.PrincipalClaim+c.GroupsClaim == "" && c.GroupNames == nil && c.Subjects == nil &&
 		c.Groups == nil && c.Admins.Subjects == nil && c.Admins.Groups == nil
@@ -149,7 +149,7 @@ var ErrToken = errors.New("the token is not accepted")
 // ErrProvider means that the provider cannot be reached or sent an invalid response.
 var ErrProvider = errors.New("the OpenID provider gave no valid response")
 
-// Agents returns the names of the agents that subjects and groups of the providers can use, sorted.
+// Agents returns the sorted names of the agents that subjects and groups of the providers can use.
 func (c *OIDCConfig) Agents() []string {
 	var names []string
 	for _, of := range append(slices.Collect(maps.Values(c.Providers)), c) {

@@ -57,8 +57,8 @@ func (p *Providers) Check(ctx context.Context, token string) (*Principal, error)
 	return o.Check(ctx, token)
 }
 
-// issuerOf returns the issuer that a token names, without checking the token. [OIDC.Check] then checks the signature and
-// compares the issuer again.
+// issuerOf returns the issuer that a token names, without checking the token. [OIDC.Check] then checks the signature
+// and compares the issuer again.
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -74,7 +74,7 @@ func issuerOf(token string) string {
 	return claims.Issuer
 }
 
-// qualify returns the name that a principal or group of the provider has outside the provider's tables.
+// qualify returns the name of a principal or group of the provider, as used outside the provider's own settings.
 func (c *OIDCConfig) qualify(name string) string {
 	if c.name == "" {
 		return name

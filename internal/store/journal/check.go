@@ -70,7 +70,7 @@ type checker struct {
 	signed int64   // the number of records that a checkpoint covers
 	erased int64   // the number of records without content
 	// If erasable is set, every record without content is accepted. Otherwise, the roster must list the erasure of each
-	// record without content. In log 0, the entry in the roster can come after the erased record.
+	// record without content. In log 0, the checker reads an erased record before it reads the erasure.
 	erasable bool
 	empty    []span // the ranges of records without content
 	edge     edge

@@ -6,8 +6,8 @@
 //
 // [Journal.Append] runs in the transaction that ends a call. It inserts a row for the leaf and updates the head of
 // the log. The head contains the edge, which is the list of the hashes of the complete subtrees. An append needs no
-// other part of the tree. A process remembers the edge after its own last append. If the stored edge is different,
-// another process has appended, and the process reads the head again.
+// other part of the tree. A process remembers the edge after its own last append. It reads the head again only
+// if another process has changed the stored edge.
 //
 // The hashes of 256 consecutive leaves are also stored together as a tile. The root of a tile is part of a tile of
 // the next level. A proof reads a few tiles and never the whole log.

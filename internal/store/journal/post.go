@@ -68,7 +68,7 @@ func (j *Journal) Note(r *Record) error {
 		r.Time = j.now()
 	}
 	p := &j.posting
-	// While posts fail, write directly to the store, so that the caller gets the error.
+	// While posting fails, write directly to the store, so that the caller gets the error.
 	if w := p.writer.Load(); w != nil && !p.stuck.Load() {
 		body := appendBody(make([]byte, 0, 1024), r)
 		if err := w.Write(body, int(j.calls.Load())-1); err == nil {
@@ -117,7 +117,7 @@ func (j *Journal) postOwn() {
 	}
 }
 
-// postCurrent posts the new entries of the current file. If there is a new current file, postCurrent posts all files.
+// postCurrent posts the new entries of the current file. If there is a new current file, postCurrent calls Post.
 func (j *Journal) postCurrent(ctx context.Context) error {
 	p := &j.posting
 	w := p.writer.Load()

@@ -112,7 +112,7 @@ type Capabilities struct {
 type Denial struct {
 	// Kind is "connect" or "execute".
 	Kind string `json:"kind"`
-	// What is the refused HOST:PORT or program.
+	// The field What contains the refused HOST:PORT or program.
 	What string `json:"what"`
 	// Private is set if the refused host has an address that is not public.
 	Private bool `json:"private,omitempty"`

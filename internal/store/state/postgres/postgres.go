@@ -119,9 +119,9 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 	return s, nil
 }
 
-// Config returns the settings of the connections to the store at a URL. It sets search_path. The list does not name
-// pg_catalog: the server searches that schema first anyway, and would also create tables there if the list named it.
-// The list ends with pg_temp, because the server would otherwise search temporary tables first.
+// Config returns the settings of the connections to the store at a URL. It sets the list search_path. The list does
+// not name pg_catalog: the server searches that schema first anyway, and would also create tables there if the list
+// named it. The list ends with pg_temp, because the server would otherwise search temporary tables first.
 func Config(url, application string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *store) Write(ctx context.Context, f func(state.Tx) error) error {
 	return s.group.Write(ctx, f)
 }
 
-// Read runs f again on another connection if the connection turns out to be closed before the first statement has an
-// answer. The pool can contain several such connections when the server was restarted.
+// Read runs f on a connection from the pool. If the connection was closed before the server answered the first
+// statement, Read tries another connection. After a server restart, the pool can contain several closed connections.
 func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 	for range maxReaders + 2 {
 		var stale bool

@@ -28,10 +28,10 @@ type pipeline struct {
 // errSilent means that the server did not answer a read in time.
 var errSilent = fmt.Errorf("the database did not answer within %v", roundTripLimit)
 
-// tripContext returns the context for one round trip, and a function to call after the server's first answer. Each round
-// trip of a batch has a time limit, but the whole batch does not. A slow batch on a busy machine therefore does not fail
-// while it makes progress. A read has a time limit only until its first answer, because a person can read a long result
-// slowly.
+// tripContext returns the context for one round trip, and a function to call after the server's first answer. Each
+// round trip of a batch has a time limit, but the whole batch does not. A slow batch on a busy machine therefore does
+// not fail while it makes progress. A read has a time limit only until its first answer, because a person can read a
+// long result slowly.
 func (l *pipeline) tripContext() (ctx context.Context, answered func(), cancel func()) {
 	if l.limit > 0 {
 		ctx, cancel := context.WithTimeout(l.ctx, l.limit)
