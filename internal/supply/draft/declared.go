@@ -99,8 +99,8 @@ func credentialFor(slots []findagent.CredentialSlot, address string) string {
 	return ""
 }
 
-// setContentType sets the content type of a request with a body. A request that changes something and has no body gets an
-// optional JSON body.
+// setContentType sets the content type of a request with a body. A request that changes something and has no body gets
+// an optional JSON body.
 func setContentType(a *findagent.Action) {
 	if a.BodyTemplate == "" && slices.Contains([]string{"POST", "PUT", "PATCH"}, a.Method) {
 		a.BodyTemplate = "{body?}"

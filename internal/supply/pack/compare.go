@@ -10,7 +10,7 @@ type Difference struct {
 	Server string `json:"server"`
 	// Tool is empty if the difference is in the server itself.
 	Tool string `json:"tool,omitempty"`
-	// What is one of Added, Removed and Changed.
+	// The field What contains Added, Removed or Changed.
 	What string `json:"what"`
 	// Changes lists the changed fields.
 	Changes []Change `json:"changes,omitempty"`
@@ -25,7 +25,7 @@ const (
 
 // Compare lists the differences between two entries of an agent, server by server and tool by tool. For this machine,
 // it compares the builds that [LockedPackage.Here] returns. For another platform, it compares the builds only if both
-// entries contain one. A server that was quarantined before is not reported as added.
+// entries contain a build. A server that was quarantined before is not reported as added.
 func Compare(before, after *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(before.Servers, after.Servers) {

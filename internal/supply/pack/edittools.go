@@ -15,12 +15,12 @@ import (
 // NewTool is a tool to add to a manifest.
 type NewTool struct {
 	Name, Class string
-	// Review means that the class is a guess, so the manifest lists the tool under review.
+	// Review means that the class is a guess, so the manifest lists the tool under "review".
 	Review bool
 }
 
-// AddTools adds tools to a server of a Matrix manifest. It removes the tool with the name placeholder. The rest of the
-// manifest stays unchanged, byte for byte.
+// AddTools adds tools to a server of a Matrix manifest. It removes the tool whose name is in the parameter
+// placeholder. The rest of the manifest stays unchanged, byte for byte.
 func AddTools(manifest []byte, alias string, tools []NewTool, placeholder string) ([]byte, error) {
 	return editServer(manifest, alias, func(server *hujson.Object) error {
 		list, before, err := memberOf(server, "tools")
@@ -76,7 +76,7 @@ func AllowEffects(manifest []byte, classes []string) ([]byte, error) {
 	})
 }
 
-// addReview adds names to the list review in the member x-ambit of a server.
+// addReview adds names to the list x-ambit.review of a server.
 func addReview(server *hujson.Object, before hujson.Extra, names []string) error {
 	if len(names) == 0 {
 		return nil

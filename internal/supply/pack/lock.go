@@ -34,8 +34,8 @@ type Lock struct {
 // LockedAgent contains the locked servers of one agent, by alias.
 type LockedAgent struct {
 	Servers map[string]*LockedServer `json:"servers"`
-	// Quarantined lists the aliases of the servers that did not work when the agent was locked, sorted. They have no
-	// entry in Servers.
+	// Quarantined lists the sorted aliases of the servers that did not work when the agent was locked. These servers
+	// have no entry in Servers.
 	Quarantined []string `json:"quarantined,omitempty"`
 }
 

@@ -157,7 +157,7 @@ sys.path[:0] = [os.path.dirname(file)] + [p for p in paths.split(os.pathsep) if 
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path(file, run_name="__main__")`
 
-// program stores in p the command, the arguments and the environment variables that start the bundle.
+// program stores the bundle's command, arguments and environment variables in p.
 func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	entry := b.entry(tree)
 	p.args, p.missingArgs = b.words(tree)

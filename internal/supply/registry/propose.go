@@ -30,9 +30,9 @@ type Proposal struct {
 	Review bool `json:"review"`
 }
 
-// Propose proposes a side-effect class for each of a server's tool definitions, sorted by name. The class comes from
-// the catalogue entry, which may be nil. For a tool that is not in the catalogue, a name that implies execution takes
-// precedence over the annotations. The annotations take precedence over any other name.
+// Propose proposes a side-effect class for each of a server's tool definitions. The proposals are sorted by tool name.
+// The parameter e is the server's catalogue entry, or nil. A class in e takes precedence. Next comes a name that
+// implies execution, then the annotations, and then any other name.
 func Propose(definitions map[string][]byte, e *catalog.Entry) []Proposal {
 	var out []Proposal
 	for _, t := range Tools("", definitions, e) {
@@ -68,11 +68,12 @@ func SaysOpenWorld(definition []byte) bool {
 	return open != nil && *open
 }
 
-// Connecting changes the proposals for a server that connects to other machines, so that at least one of its tools has
-// the class Network if possible. A tool gets this class if its name ends with search and suggests only reading. If no
-// tool has the class then, and the catalogue gave none of the tools its class, the reading tools get it, because names
-// and annotations often describe a network tool only as reading. If no tool reads, the writing tools get it. In these
-// two steps, a tool keeps its class if its annotations declare that it does not interact with the outside world.
+// Connecting changes the proposals for a server that connects to other machines. At least one of its tools should have
+// the class Network. A tool gets this class if its name ends with search and suggests only reading. If there is still
+// no Network tool, and no class comes from the catalogue, the reading tools get the class Network. The reason is that
+// names and annotations often describe a network tool only as reading. If no tool reads, the writing tools get the
+// class Network. In the last two steps, a tool keeps its class if its annotations declare that it does not interact
+// with the outside world.
 func Connecting(proposals []Proposal, definitions map[string][]byte) []Proposal {
 	proposals = slices.Clone(proposals)
 	for i, p := range proposals {
@@ -125,7 +126,7 @@ var (
 	networkVerbs  = strings.Fields("fetch browse navigate download crawl scrape request http")
 	networkWords  = strings.Fields("web website webpage url urls http https internet online")
 	// A name that contains one of executingWords implies execution. So does a name that contains one of runningVerbs,
-	// if the verb is the whole name or the name also contains a word in code.
+	// if the verb is the whole name or the name also contains a word from the list code.
 	executingWords = strings.Fields("exec shell bash zsh sh cmd powershell terminal eval evaluate spawn subprocess")
 	runningVerbs   = strings.Fields("run execute start invoke")
 	code           = strings.Fields("code command commands script scripts program process js javascript python node")

@@ -42,9 +42,9 @@ func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 }
 
 // trustFile returns the path of a marker file. If there are no extras, the file records that id was resolved to the
-// recipe on this machine. If there are extras, the file records that the recipe was locked with them on this machine.
-// For a bundle, the path depends on the version and the digest, because only the digest identifies a bundle. For other
-// kinds, the path does not depend on them, because a lock file is allowed to choose the version and the digest.
+// recipe on this machine. If there are extras, the file records that the recipe was locked with these extras on this
+// machine. For a bundle, the path depends on the version and the digest, because only the digest identifies a bundle.
+// For other kinds, a lock file is allowed to choose the version and the digest, so the path does not depend on them.
 func (r *Resolver) trustFile(id string, recipe Recipe, with lockedExtras) string {
 	if recipe.Kind != pack.MCPB {
 		recipe.Version, recipe.Digest = "", ""

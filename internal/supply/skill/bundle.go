@@ -131,8 +131,8 @@ func (r *reader) unlisted(file, id string) {
 	})
 }
 
-// choose returns the files of the skills that the manifest lists. It reports a problem for each file that is too large or
-// must not be read. In a code bundle, other files are ignored.
+// choose returns the files of the skills that the manifest lists. It reports a problem for each file that is too large
+// or must not be read. In a code bundle, other files are ignored.
 func (r *reader) choose(files []File, declared *agent.Skills) []File {
 	var chosen []File
 	var total int64

@@ -102,7 +102,8 @@ func query(tx state.Tx, where string, args ...any) (list []*Review, err error) {
 	return list, err
 }
 
-// Claims returns the last reviews that approve a bundle, whether or not the register contains them.
+// Claims returns the approvals that no later review of the same bundle replaces. It does not check whether the register
+// contains them.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, `r WHERE verdict = 'approved' AND NOT EXISTS (
 SELECT 1 FROM bundle_reviews later WHERE later.digest = r.digest AND later.at > r.at)`)
