@@ -66,7 +66,7 @@ type walk struct {
 	// understood is true if every argument so far was understood. In that case, the next word belongs to the subcommand,
 	// or is the program or package to run.
 	understood bool
-	// hasTarget is true after the program or package to run was copied, and if the command is not a launcher.
+	// hasTarget is true if the command is not a launcher, or if the program or package to run was already copied.
 	hasTarget bool
 	// container is true if the program runs containers. In that case, its options can set environment variables.
 	container bool
@@ -76,8 +76,8 @@ type walk struct {
 	replaced  bool // whether an argument before the target was replaced
 }
 
-// enter starts reading the arguments of a program. The bool parameter reports whether every argument before the program
-// was understood.
+// enter starts reading the arguments of a program. The parameter understood reports whether every argument
+// before the program was understood.
 func (w *walk) enter(command string, understood bool) {
 	w.family = familyOf(command)
 	w.hasTarget = w.family == nil
@@ -440,8 +440,8 @@ func (b *builder) isSecret(flag, value string) bool {
 	return strings.HasSuffix(strings.ToLower(flag), "-key") && b.risky(value)
 }
 
-// couldBePassword reports whether the value of -p could be a password. Such a value can also be a port, a path or the name
-// of a project.
+// couldBePassword reports whether the value of -p could be a password. Such a value can also be a port, a path or the
+// name of a project.
 func couldBePassword(value string) bool {
 	return len(value) >= 6 && !dashed(value) && !isPath(value) && !numbers.MatchString(value) &&
 		!fileName.MatchString(value) && !strings.Contains(value, "://") && !harmless(value)

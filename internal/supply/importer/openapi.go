@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// openAPISource is Result.Source of an OpenAPI description.
+// openAPISource is the value of Result.Source for an OpenAPI description.
 const openAPISource = "an OpenAPI description"
 
 // maxTools is the maximum number of tools in a FindAgent manifest.
@@ -109,7 +109,7 @@ func (a *api) askBeforeDeleting() {
 	}
 }
 
-// server sets the address of the API to the first public address in the description, or in one of the chosen operations.
+// server sets the address of the API to the first public address in the description or in one of the chosen operations.
 func (a *api) server(chosen []operation) {
 	holders := []map[string]any{a.root}
 	for _, o := range chosen {
@@ -147,7 +147,7 @@ func (a *api) server(chosen []operation) {
 // noHost stands for the host of an API whose description has no public address.
 const noHost = "api.example.com"
 
-// serverURL returns the URL of an entry of servers, with the default values of its variables.
+// serverURL returns the URL of a server in the description, with the default values of its variables.
 func serverURL(o map[string]any) string {
 	raw, vars := text(o["url"]), object(o["variables"])
 	for _, v := range sorted(vars) {
@@ -259,8 +259,8 @@ func slotRef(name string) string {
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// tool converts one operation to a tool. The second result is false if the operation cannot be converted. If the schema of
-// the input is too large, the tool gets a schema with fewer levels.
+// tool converts one operation to a tool. The second result is false if the operation cannot be converted. If the schema
+// of the input is too large, the tool gets a schema with fewer levels.
 func (a *api) tool(o operation) (findagent.Tool, bool) {
 	what := "operation " + o.String()
 	if tokenLike(o.path) && a.scrub(o.path) != o.path {

@@ -34,8 +34,9 @@ func (in *input) schema() map[string]any {
 	return s
 }
 
-// add adds a property to the input, and returns its name and its placeholder. The name is derived from wire, the name
-// in the API, without characters that a placeholder cannot contain. The last result is false if no usable name remains.
+// add adds a property to the input, and returns its name and its placeholder. The parameter wire is the name in the
+// API. In the new name, characters that a placeholder cannot contain are replaced. The last result is false if no
+// usable name remains.
 func (in *input) add(wire string, must bool, schema map[string]any, modifier string) (name, placeholder string, ok bool) {
 	name = strings.Trim(notProperty.ReplaceAllString(wire, "_"), "_.-")
 	if name != "" && '0' <= name[0] && name[0] <= '9' || name == "credential" || strings.HasPrefix(name, "credential.") {
@@ -67,8 +68,8 @@ func modifier(must bool) string {
 	return agent.Optional
 }
 
-// parameters returns the parameters of an operation. Unless its style is deepObject, an object in the query is sent as
-// one parameter for each of its members.
+// parameters returns the parameters of an operation. An object in the query is sent as one parameter per member,
+// unless the style of the object is deepObject.
 func (in *input) parameters(shared, own []any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, item := range slices.Concat(shared, own) {
@@ -153,7 +154,8 @@ func (in *input) addParameters(what, path string, shared, own []any, act *findag
 	return query, true
 }
 
-// reservedHeaders contains the headers that OpenAPI does not treat as parameters, and those that the connection sets.
+// reservedHeaders contains the headers that OpenAPI does not treat as parameters, and the headers that the HTTP client
+// sets.
 var reservedHeaders = map[string]bool{
 	"Accept": true, "Content-Type": true, "Authorization": true, "Host": true, "Content-Length": true,
 	"Transfer-Encoding": true, "Connection": true, "Accept-Encoding": true, "Expect": true, "Cookie": true,
@@ -314,8 +316,8 @@ const (
 	textType = "text/plain"
 )
 
-// bodyKind chooses the format of a body. The results are the content type to send, and the key of its description. Both are
-// empty if ambit can send none of the formats.
+// bodyKind chooses the format of a body. The results are the content type to send, and the key of the
+// chosen format in content. Both are empty if ambit can send none of the formats.
 func bodyKind(content map[string]any) (kind, key string) {
 	best := 0
 	for _, k := range sorted(content) {

@@ -13,8 +13,8 @@ import (
 // maxFiles is the maximum number of files that a description can consist of.
 const maxFiles = 1000
 
-// documents holds the files that an OpenAPI description refers to. The description is untrusted, so it can refer only to
-// files in its own folder and below.
+// documents holds the files that an OpenAPI description refers to. The description is untrusted, so it can refer only
+// to files in its own folder and below.
 type documents struct {
 	folder string
 	files  map[string]any // the content of each file, by its path relative to the folder
@@ -101,7 +101,7 @@ func rebase(v any, file string) {
 	}
 }
 
-// relativeTo returns a reference in a file as a reference in the description.
+// relativeTo converts a reference in a file to the equivalent reference in the description.
 func relativeTo(file, ref string) string {
 	name, pointer, _ := strings.Cut(ref, "#")
 	switch {

@@ -18,7 +18,8 @@ var (
 	typeNames = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
 )
 
-// converted is the key of a converted schema. It contains the reference and everything else that the result depends on.
+// converted is the cache key of a converted schema. It contains the reference and everything else that affects the
+// result.
 type converted struct {
 	ref         string
 	depth, left int
@@ -31,7 +32,7 @@ type cleaned struct {
 	size, left int
 }
 
-// clean converts a schema. Many operations can refer to one large schema, so clean converts it once.
+// clean converts a schema. It caches the result, because many operations can refer to one large schema.
 func (a *api) clean(v any, depth int) map[string]any {
 	key := converted{text(object(v)["$ref"]), depth, a.schemasLeft, a.deepest}
 	if key.ref == "" || len(a.following) > 0 {
@@ -53,8 +54,8 @@ func (a *api) clean(v any, depth int) map[string]any {
 	return maps.Clone(c.schema)
 }
 
-// copySchema copies a schema. It copies a keyword only if JSON Schema and all versions of OpenAPI 3 define the keyword in
-// the same way. Examples and defaults are dropped, because they often contain real secrets.
+// copySchema copies a schema. It copies a keyword only if JSON Schema and all versions of OpenAPI 3 define the keyword
+// in the same way. Examples and defaults are dropped, because they often contain real secrets.
 func (a *api) copySchema(v any, depth int) map[string]any {
 	out := map[string]any{}
 	ref := text(object(v)["$ref"])

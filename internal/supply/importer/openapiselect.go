@@ -72,8 +72,8 @@ func (a *api) addTools(chosen []operation) error {
 	return nil
 }
 
-// choices lists the tags of the operations, with the number of operations of each. If the operations have no tags, it
-// lists the first segments of their paths.
+// choices lists the tags of the operations, with the number of operations for each tag. If the operations have no tags,
+// it lists the first segments of their paths.
 func (a *api) choices(all []operation) string {
 	const most = 30
 	count := map[string]int{}

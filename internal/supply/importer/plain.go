@@ -91,10 +91,10 @@ func passphrase(arg string) bool {
 func isPlainWord(word string) bool      { return plainWords[strings.ToLower(word)] }
 func isCommonPassword(word string) bool { return commonPasswords[strings.ToLower(word)] }
 
-// pronounceable reports whether a text could be a word of a natural language, or a few joined words, as in readOnly. It
-// returns false if the text has more letters, or more pairs of letters that are rare in English, than the given limits.
-func pronounceable(word string, length, rare int) bool {
-	if len(word) > length || !letters.MatchString(word) || oddCase.MatchString(word) {
+// pronounceable reports whether a text could be a word of a natural language, or a few joined words, as in readOnly.
+// The text can have at most maxLetters letters. At most maxRare pairs of letters can be rare in English.
+func pronounceable(word string, maxLetters, maxRare int) bool {
+	if len(word) > maxLetters || !letters.MatchString(word) || oddCase.MatchString(word) {
 		return false
 	}
 	word = strings.ToLower(word)
@@ -102,10 +102,10 @@ func pronounceable(word string, length, rare int) bool {
 		strings.Count(word, "u") + strings.Count(word, "y")
 	for i := range len(word) - 1 {
 		if !strings.Contains(pairs[word[i]-'a'], word[i+1:i+2]) {
-			rare--
+			maxRare--
 		}
 	}
-	return len(word) <= 3 || rare >= 0 && vowels*6 >= len(word) && vowels*4 <= len(word)*3
+	return len(word) <= 3 || maxRare >= 0 && vowels*6 >= len(word) && vowels*4 <= len(word)*3
 }
 
 // pairs contains, for each letter, the letters that often follow it. Together, these pairs are 96 % of the pairs of
@@ -120,8 +120,8 @@ func isWordSeparator(r rune) bool { return strings.ContainsRune("-_., :/@+*|;=",
 
 var (
 	letters = regexp.MustCompile(`^[A-Za-z]+$`)
-	// oddCase matches words with capital letters in unusual places. A usual capital letter begins the word, or a part
-	// of it with at least three letters.
+	// oddCase matches words with capital letters in unusual places. The usual places are the beginning of the word,
+	// and the beginning of a part with at least three letters.
 	oddCase   = regexp.MustCompile(`[a-z][A-Z]+[a-z]{0,1}([A-Z]|$)|[A-Z]{2,}[a-z]+[A-Z]|^[a-z]{1,2}[A-Z]{2}`)
 	decimal   = regexp.MustCompile(`^[+-]?\d{1,5}(\.\d{1,6})*(ms|s|m|h|d|k|kb|mb|gb|[KMG]i?B?|%|px)?$`)
 	datePart  = regexp.MustCompile(`^(19|20)\d{4}(\d\d)?$`)

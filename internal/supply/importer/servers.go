@@ -53,7 +53,7 @@ const (
 
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// These limits exist because the work of an import grows with the square of the number of values that could be secrets.
+// Without limits, an import could take very long: its time grows with the square of the number of possible secrets.
 // maxServers is the maximum number of servers. maxParts is the maximum number of arguments, settings, headers and tools
 // of a server.
 const maxServers, maxParts = 100, 500

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// images maps container images to the packages that they contain. The first word is the command that runs the package.
+// images maps each known container image to a command that runs the same package without the container.
 var images = map[string]string{
 	"mcp/filesystem":          "npx -y @modelcontextprotocol/server-filesystem",
 	"mcp/memory":              "npx -y @modelcontextprotocol/server-memory",
