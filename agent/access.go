@@ -206,7 +206,8 @@ func (s *Server) mentions() []mention {
 	return list
 }
 
-// paths returns the paths in the text: a path, a list of paths with commas or colons, or a URL of a local file.
+// paths returns the paths in the text. The text can be a path, a list of paths with commas or colons, or a URL of a
+// local file.
 func (m mention) paths() []string {
 	text := m.text
 	for _, scheme := range []string{"file://", "sqlite://"} {
@@ -232,13 +233,13 @@ func (m mention) paths() []string {
 
 func notPath(text string) bool { return cleanPath(text) == "" }
 
-// notDeclared lists folders with devices, processes and sockets. A server gets no right to them from its arguments and
-// settings.
+// notDeclared lists folders with devices, processes and sockets. Arguments and settings never give a server a right to
+// them.
 var notDeclared = []string{"/proc", "/sys", "/dev", "/run", "/var/run"}
 
 // systemFolders lists the folders with the programs and settings of the operating system. A path in these folders
-// usually names a program or a certificate, not a file that the server works on. A server therefore gets no right to
-// write them from its arguments and settings.
+// usually names a program or a certificate, not a file that the server works on. Arguments and settings therefore never
+// give a server the right to write to these folders.
 var systemFolders = []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"}
 
 func ofSystem(path string) bool {

@@ -83,7 +83,7 @@ type Agent struct {
 	Compatibility map[string]string `json:"compatibility,omitempty"`
 }
 
-// Kind classifies agents by what they consist of.
+// Kind classifies agents by their content, such as tool servers, skills or a program.
 type Kind string
 
 // The kinds of agents. Matrix and GPARS agents have the kind ToolServers. Covenant agents have the kind ProgramAgent.

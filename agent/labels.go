@@ -15,8 +15,8 @@ type Labels struct {
 	CanSend bool `json:"can_send"`
 }
 
-// All reports whether all labels are set. If they are, the author of a text that the agent reads can make the agent
-// send private data to the author.
+// All reports whether all labels are set. If so, a person who writes a text for the agent to read can make the agent
+// send private data to that person.
 func (l Labels) All() bool { return l.Private && l.Untrusted && l.CanSend }
 
 // Labels derives the labels from the agent's tools and rights. Tool annotations come from the servers, which are not

@@ -23,7 +23,7 @@ type Reach struct {
 	Programs []Command
 	// Paths lists the files and folders that tool servers can use.
 	Paths []string
-	// Agents lists the tools of other agents that this agent calls, as NAME/tool.
+	// Agents lists the tools that this agent calls on other agents, as NAME/tool.
 	Agents []string
 
 	hosts map[string]int

@@ -102,7 +102,7 @@ func isNameByte(c byte, first bool) bool {
 	}
 }
 
-// BodyKind is how the values in a request's body are escaped.
+// BodyKind decides how ambit escapes the values in a request's body.
 type BodyKind string
 
 // UnknownBody is the kind of a body whose values cannot be escaped, because ambit does not know its format.

@@ -140,7 +140,7 @@ func (d *differ) slots(old, new *agent.Agent) {
 	})
 }
 
-// needsGrant follows a requested scope, because a request alone permits no call.
+// needsGrant ends the line about a requested scope, because a request alone permits no call.
 const needsGrant = "; this has an effect only if your policy grants it"
 
 func (d *differ) requirements(old, new *agent.Agent) {

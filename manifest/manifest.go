@@ -7,9 +7,9 @@
 // with all its problems. Each problem is a [Diagnostic] with a location, a stable code and a hint. If any problem is
 // an error, Load and Parse return the manifest together with an [*InvalidError].
 //
-// [Manifest.Agent] returns the agent that a valid manifest describes; see package agent. [Diff] compares two agents.
-// It separates changes that allow the agent more from changes that allow the agent less. [Convert] translates a
-// manifest to another dialect, and lists losses and additions. [Fork] renames an agent.
+// [Manifest.Agent] returns the agent that a valid manifest describes; see package agent. [Diff] compares two agents. It
+// separates changes that extend the agent's rights from changes that reduce them. [Convert] translates a manifest to
+// another dialect, and lists losses and additions. [Fork] renames an agent.
 //
 // # Design
 //
