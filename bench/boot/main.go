@@ -4,7 +4,7 @@
 //
 // The agent is agents/default.json with its four npm servers. The command compares these ways to start the servers:
 //
-//   - "ambit run", which lists the tools in the lock file and starts a server at its first call;
+//   - "ambit run", which takes the list of tools from the lock file and starts a server at its first call;
 //   - "ambit run --lazy=false", which starts all servers at once. Both hash a package before they run it;
 //   - all servers at the same time with "npx -y package@version", the usual command in MCP clients, from a warm cache.
 //     Even then, npx sends a request to the registry. The command therefore also measures npx with --prefer-offline,
@@ -55,7 +55,8 @@ type way struct {
 	listed, first []time.Duration
 }
 
-// times are the times from the start of a program to the list of all tools and to the answer to the first call.
+// times contains two durations since the start of a program: until all tools are listed, and until the first call is
+// answered.
 type times struct{ listed, first time.Duration }
 
 func median(took []time.Duration) time.Duration { return took[len(took)/2] }

@@ -1,6 +1,6 @@
 // Command confine measures the cost of confining a tool server:
 //
-//   - start: the time from the start of a Node.js server until its tools are known, confined and unconfined;
+//   - start: the time that a Node.js server needs to start and list its tools, confined and unconfined;
 //   - connect: the time of a new TCP connection to a port of this machine, from inside a sandbox and from outside;
 //   - throughput: the throughput of one such connection, and ambit's CPU time for each MB;
 //   - 100 connections: the time to open 100 connections at once;
@@ -130,7 +130,7 @@ func client(what, address string) error {
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-// listen prints its address, and serves clients until its standard input ends.
+// listen prints the address of a new listener, and serves clients until standard input ends.
 func listen() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -193,8 +193,8 @@ func measure() error {
 	return measureObserved()
 }
 
-// measureObserved compares the time of a confined server's work without and with the recorder of ambit learn. The server
-// is an npm package that reads hundreds of its own files when it starts.
+// measureObserved compares the time of a confined server's work without and with the recorder of "ambit learn". The
+// server is an npm package that reads hundreds of its own files when it starts.
 func measureObserved() error {
 	dir, err := folder()
 	if err != nil {
@@ -344,7 +344,7 @@ func measureStart() error {
 	return nil
 }
 
-// measureMemory compares the memory for each idle server in two new processes.
+// measureMemory measures the memory for each idle server, once confined and once unconfined, each in a new process.
 func measureMemory(exe string) error {
 	var kb [2]float64
 	for kind, how := range []string{"direct", "confined"} {

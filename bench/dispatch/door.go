@@ -47,7 +47,7 @@ func (e echo) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, 
 	return call.Result{Raw: fmt.Appendf(nil, `{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":"","sources":[]}}`, dispatch.UUID(c.ID))}, nil
 }
 
-// one provides a single gateway to the queue.
+// The type one implements dispatch.Gateways with a single gateway.
 type one struct{ gateway dispatch.Gateway }
 
 func (o one) Digests() []string { return []string{o.gateway.Agent().Digest} }

@@ -3,10 +3,10 @@
 //
 //	bench/run erase
 //
-// The databases have the settings of the store: a write-ahead log and a sync for every commit. The rows "deleted"
-// measure deleting each row in its own commit, as ambit does when it settles calls. The rows "erased" measure
-// clearing many rows in one commit, as ambit does when journal records expire. Several rows of 600 bytes share a
-// page. A row of 20,000 bytes has its own pages, which secure_delete must write again. The two databases are measured
+// The databases have the settings of the store: a write-ahead log and a sync for every commit. The output lines
+// "deleted" measure deleting each row in its own commit, as ambit does when it settles calls. The lines "erased"
+// measure clearing many rows in one commit, as ambit does when journal records expire. Several rows of 600 bytes share
+// a page. A row of 20,000 bytes has its own pages, which secure_delete must write again. The two databases are measured
 // in turn.
 package main
 

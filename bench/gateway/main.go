@@ -8,9 +8,9 @@
 // and RSS describe the process between client and server. One proxy runs from the client's own binary, which makes it
 // faster. Another proxy writes a block to the disk before each answer. This is the minimum cost of a durable journal.
 //
-// All cases are measured in turn, 50 calls at a time, in several rounds. Every answer is checked. The server answers
-// in JSON, because event streams through ReverseProxy sometimes end without an answer. In ambit, a read needs one
-// durable commit, a write needs two, and a quota needs one more.
+// All cases are measured in turn, 50 calls at a time, in several rounds. Every answer is checked. The server answers in
+// JSON, because event streams through ReverseProxy sometimes end without an answer. In ambit, a call to a read tool
+// needs one durable commit, and a call to a write tool needs two. A quota adds one more.
 package main
 
 import (
@@ -105,7 +105,7 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 		rig.keep(only)
 		return do(rig.ways)
 	}
-	// A large result changes the memory of a process for good, so it passes through processes of its own.
+	// A large result changes the memory of a process permanently, so use separate processes for it.
 	if err := with(func(ways []*way) error { return large(ctx, ways) }); err != nil {
 		return fmt.Errorf("a large result: %w", err)
 	}

@@ -81,7 +81,7 @@ func pages(n int) []page {
 	}
 }
 
-// signIn signs in to the console and calls the given function. The argument get loads a page and returns its size.
+// signIn signs in to the console and calls the given function. It passes get, which loads a page and returns its size.
 func (d *daemon) signIn(ctx context.Context, use func(get func(path string) (int, error)) error) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

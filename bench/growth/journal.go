@@ -101,7 +101,8 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 	return list
 }
 
-// rare is a tool that occurs only in the first record. The name of that record's principal contains the same text.
+// rare is a tool that occurs only in the first record. The principal of that record has the same name, followed by
+// @local.
 const rare = "used_once"
 
 // fill adds records to the journal. The parameters have and want are the numbers of records before and after. The

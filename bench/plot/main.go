@@ -112,7 +112,7 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 	}
 }
 
-// markdown returns the command of a chart and the chart as a Markdown table.
+// markdown returns the command that measured a chart, followed by the chart as a Markdown table.
 func markdown(c *chart.Chart) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "`%s`\n\n| %s |", c.Command, c.X)

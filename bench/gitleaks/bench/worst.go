@@ -21,8 +21,8 @@ type candidate struct {
 	cost     float64 // nanoseconds per byte
 }
 
-// random marks a part that is replaced with random letters and digits, which differ in each repetition. The byte
-// after the mark is their number.
+// random is the first byte of a part that is replaced with random letters and digits. They differ in each repetition.
+// The second byte is the number of letters and digits.
 const random = '\x00'
 
 // text repeats the parts of the candidate up to the given size in bytes.
