@@ -36,7 +36,7 @@ func newAgents(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// agentList is the document of ambit agents.
+// agentList is the JSON document of "ambit agents".
 type agentList struct {
 	Agents []daemon.Card `json:"agents"`
 	// Daemon is the URL of the running daemon. It is nil if the list comes from the manifests.

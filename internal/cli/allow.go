@@ -27,7 +27,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// rightFlags contains the flags of ambit allow and ambit disallow that name rights of a tool server.
+// rightFlags contains the flags of "ambit allow" and "ambit disallow" that name rights of a tool server.
 type rightFlags struct {
 	read, write, hosts, programs []string
 	private                      bool
@@ -89,7 +89,7 @@ func (t *terminal) canonical(rights agent.Access) (agent.Access, error) {
 }
 
 // recognize makes the paths in rights absolute. It makes a right canonical if the right can be allowed. Unlike
-// canonical, recognize returns no error for other rights.
+// canonical, recognize returns no error if a right cannot be allowed.
 func (t *terminal) recognize(rights agent.Access) (agent.Access, error) {
 	rights, err := toolserver.Absolute(rights)
 	for i, r := range rights {
@@ -255,7 +255,7 @@ func newDisallow(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// accessDocument is the JSON document of ambit allow.
+// accessDocument is the JSON document of "ambit allow".
 type accessDocument struct {
 	Agent  string `json:"agent"`
 	Server string `json:"server"`
@@ -380,7 +380,7 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 				return err
 			}
 			if !agreed {
-				return no("to allow it without a question, add --yes", "nothing was allowed")
+				return no("to allow the rights without being asked, add --yes", "nothing was allowed")
 			}
 		}
 		if err := addRights(ctx, b, s.Holder, doc.Added); err != nil {

@@ -36,8 +36,8 @@ func claims(tx state.Tx) (all []authority.Row, err error) {
 	return all, nil
 }
 
-// authorityProblem is a row with authority that the register does not contain, or a row of the register that is
-// missing.
+// authorityProblem describes a difference: a row that claims authority is not in the register, or a row of the register
+// is missing from the store.
 type authorityProblem struct {
 	Kind    authority.Kind `json:"kind"`
 	ID      string         `json:"id"`
@@ -87,7 +87,7 @@ func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {
 	return cmd
 }
 
-// adoptedRow is a row that ambit key adopt added to the register.
+// adoptedRow is a row that "ambit key adopt" added to the register.
 type adoptedRow struct {
 	Kind  authority.Kind `json:"kind"`
 	ID    string         `json:"id"`
@@ -125,8 +125,8 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 			t.notef("  %s %s: %s", row.Kind, diag.Printable(row.ID), diag.Printable(row.Gives))
 		}
 		if errors.Is(broken, authority.ErrChanged) {
-			t.warnf("the register of authority was changed, so ambit cannot tell whether it wrote these rows; used sign-in " +
-				"links and closed console sessions may work again until they expire")
+			t.warnf("the register of authority was changed, so ambit cannot tell whether it wrote these rows; already " +
+				"used sign-in links and closed console sessions may work again until they expire")
 		}
 		agreed, err := t.agreed(ctx, "trust these rows?")
 		if err != nil {

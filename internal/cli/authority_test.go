@@ -224,6 +224,6 @@ func TestAdoptShowsWhatRowsGive(t *testing.T) {
 		`: the server files of the agent alpha may read /srv/a\u000ab, allowed by ada@local on `,
 		`review sha256:d: the bundle counter is allowed to run, approved by ada@local on `,
 		`approval q1: one call of send by bot@example.com to the agent alpha, approved by ada@local, until 2099-`,
-		"used sign-in links and closed console sessions may work again", "nothing was adopted")
+		"already used sign-in links and closed console sessions may work again", "nothing was adopted")
 	says(t, 0, []string{"key", "adopt", "--yes", "--json"}, `"gives": "one call of send by`)
 }

@@ -164,7 +164,7 @@ func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock,
 	return lock, err
 }
 
-// minPassphrase is the minimum number of characters in the passphrase of a new backup. ambit restore also accepts
+// minPassphrase is the minimum number of characters in the passphrase of a new backup. "ambit restore" also accepts
 // shorter passphrases.
 const minPassphrase = 12
 

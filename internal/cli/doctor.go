@@ -26,7 +26,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// doctorCheck is the result of one check of ambit doctor.
+// doctorCheck is the result of one check of "ambit doctor".
 type doctorCheck struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`

@@ -27,9 +27,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// grantFlags contains the flags of ambit grant and ambit revoke. With --server, these verbs change the user's policy
-// file. The rules in the policy file let an agent use a server's scopes. Without --server, the verbs change the grants
-// in the store. The grants let a principal perform actions.
+// grantFlags contains the flags of "ambit grant" and "ambit revoke". With --server, these verbs change the user's
+// policy file. The rules in the policy file let an agent use a server's scopes. Without --server, the verbs change the
+// grants in the store. The grants let a principal perform actions.
 type grantFlags struct{ scope, expires, store, server string }
 
 func (f *grantFlags) flags(cmd *cobra.Command, scope string) {
@@ -229,7 +229,7 @@ func (t *terminal) grantsFor(ctx context.Context, a *agent.Agent) ([]*grant.Gran
 // grantDocument is the JSON document for a grant.
 type grantDocument struct {
 	Subject string `json:"subject"`
-	// AgentID is the id of the agent that a scope of a server was granted to.
+	// AgentID is the id of the agent. It is set only in a grant of a server's scope.
 	AgentID   string  `json:"agent_id,omitempty"`
 	Action    string  `json:"action"`
 	Scope     string  `json:"scope"`
@@ -487,8 +487,8 @@ func (t *terminal) scopeNotes(grants []policy.Grant) {
 	}
 }
 
-// checkRequested returns an error if the agent does not request the server or one of the scopes. Such a grant would
-// have no effect, so the name is probably misspelt. The parameter a can be nil.
+// checkRequested returns an error if the agent does not request the server or one of the scopes. A scope that the agent
+// does not request has no effect, so a name is probably misspelt. The parameter a can be nil.
 func checkRequested(a *agent.Agent, name string, grants []policy.Grant) error {
 	if a == nil || a.Dialect != agent.GPARS {
 		return nil

@@ -25,7 +25,7 @@ const (
 
 var guardSides = []string{"argument", "result"}
 
-// trial is a finding of ambit guard test.
+// trial is a finding of "ambit guard test".
 type trial struct {
 	Guard  string       `json:"guard"`
 	Rule   string       `json:"rule"`
@@ -33,8 +33,8 @@ type trial struct {
 	Column int          `json:"column"`
 	Action guard.Action `json:"action"`
 	Why    string       `json:"why"`
-	// Start contains the first characters of the text that was found: at most four, and at most a quarter of the text.
-	// It is empty for patterns.
+	// Start contains the first characters of the found text: at most four, and at most a quarter of the text. It is set
+	// only for secrets and personal data.
 	Start  string `json:"start,omitempty"`
 	Length int    `json:"length"`
 }

@@ -85,8 +85,8 @@ func (t *terminal) startImported(ctx context.Context, path string, trusted bool,
 	if err := t.askImported(ctx, m); err != nil {
 		return err
 	}
-	// The flag yes accepts the changes since an earlier import, which are still shown. Otherwise an old lock file would
-	// stop this import.
+	// The flag yes accepts the changes since an earlier import, because an old lock file would otherwise stop this
+	// import. The user still sees the changes.
 	return t.lock(ctx, path, lockFlags{writeTools: true, imported: true, untrusted: !trusted, yes: true}, doc)
 }
 
@@ -262,7 +262,7 @@ func (t *terminal) finishImport(
 }
 
 // readAgent imports a file or folder. Without a source, it imports the configurations of the clients on this machine.
-// Like ambit install, it names the agent after the output file.
+// Like "ambit install", it names the agent after the output file.
 func (t *terminal) readAgent(src, output string, o importer.Options) (*importer.Result, error) {
 	dir, base := filepath.Dir(output), filepath.Base(output)
 	name := strings.TrimSuffix(base, filepath.Ext(base))

@@ -92,8 +92,8 @@ var dialectFlags = map[agent.Dialect][]string{
 	agent.FindAgent: {"description", "prompt", "example", "http", "template", "credential"},
 }
 
-// unsupportedFlags returns the flags on the command line that the dialect d does not support. ambit init rejects these
-// flags, because they would have no effect.
+// unsupportedFlags returns the flags on the command line that the dialect d does not support. "ambit init" rejects
+// these flags, because they would have no effect.
 func unsupportedFlags(flags *pflag.FlagSet, d agent.Dialect) (names []string) {
 	all := slices.Concat(slices.Collect(maps.Values(dialectFlags))...)
 	flags.Visit(func(f *pflag.Flag) {

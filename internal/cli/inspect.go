@@ -60,7 +60,7 @@ func (t *terminal) facts(list []console.Fact) (rows [][]string) {
 // notNil returns a copy of a list. The copy is never nil, so JSON contains [] and not null.
 func notNil[T any](list []T) []T { return append([]T{}, list...) }
 
-// inspection returns the JSON document of ambit inspect. The guardrails g combine the agent's guardrails with the
+// inspection returns the JSON document of "ambit inspect". The guardrails g combine the agent's guardrails with the
 // operator's guardrails.
 func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails) map[string]any {
 	a, r := needs.agent, needs.reach

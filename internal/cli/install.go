@@ -45,7 +45,7 @@ func newInstall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// installer holds the state of one run of ambit install.
+// installer holds the state of one run of "ambit install".
 type installer struct {
 	t       *terminal
 	flags   installFlags
@@ -180,9 +180,8 @@ func (in *installer) run(ctx context.Context) error {
 	return nil
 }
 
-// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if the
-// agent is not meant for one of the clients. If a client does not meet the agent's requirements, checkClients prints a
-// warning.
+// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if a client
+// is not a target of the agent. If a client does not meet the agent's requirements, checkClients prints a warning.
 func (in *installer) checkClients(ctx context.Context) error {
 	a := in.m.Agent()
 	for _, c := range in.clients {

@@ -27,9 +27,9 @@ type agentOrigin struct {
 	// Address is the URL of a hosted agent.
 	Address string `json:"address,omitempty"`
 	Digest  string `json:"digest"`
-	// ConvertedFrom is the name of the agent that this agent wraps. ambit convert writes such agents.
+	// ConvertedFrom is the name of the agent that this agent wraps. "ambit convert" writes such agents.
 	ConvertedFrom string `json:"converted_from,omitempty"`
-	// VouchedBy is empty if ambit does not know who wrote the manifest.
+	// VouchedBy is "ambit" if the agent ships with ambit. Otherwise it is empty.
 	VouchedBy string `json:"vouched_by"`
 }
 
@@ -83,8 +83,8 @@ func (t *terminal) printOrigin(o agentOrigin) {
 // accepted reports whether a flag makes it unnecessary to ask the user.
 func (in *installer) accepted() bool { return in.flags.yes || in.flags.force || in.flags.dryRun }
 
-// introduce prints where a new agent came from and what it is allowed to do. If "Look twice" lists anything, the user
-// must agree.
+// introduce prints where a new agent came from and what it is allowed to do. If the section "Look twice" lists
+// anything, the user must agree.
 func (in *installer) introduce(ctx context.Context) error {
 	with, err := in.t.findNeeds(ctx, in.m.Remote())
 	if err != nil {

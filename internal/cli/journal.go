@@ -165,7 +165,7 @@ func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, 
 	})
 }
 
-// keyFlags contains the flags that select the keys that may have signed a file.
+// keyFlags contains the flags that say which keys may have signed a file.
 type keyFlags struct {
 	key        string
 	trustFirst bool

@@ -135,7 +135,7 @@ func (t *terminal) showNewest(entries []journal.Entry, ofOneCall bool) error {
 	})
 }
 
-// printKept prints the details and the arguments of records. The journal keeps arguments without secrets and personal
+// printKept prints the details and the arguments of records. The arguments were stored without secrets and personal
 // data.
 func (t *terminal) printKept(entries []journal.Entry) {
 	for i := range entries {
@@ -242,8 +242,8 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 	return slices.Concat([]string{moment(e.Time), decision}, names, []string{t.paint(dim, diag.Printable(why))})
 }
 
-// observed lists the hosts that the tool's server contacted while a call ran, the operations that ambit denied to the
-// server, the approval that the call waited for, and where doubtful arguments come from.
+// observed describes what ambit observed during a call: the hosts that the tool's server contacted, the operations that
+// ambit denied to the server, the call's approval, and the origin of doubtful arguments.
 func observed(e *journal.Entry) string {
 	var parts []string
 	if len(e.Contacted) > 0 {

@@ -241,7 +241,7 @@ func keyState(k *identity.APIKey) string {
 	return "good"
 }
 
-// accessOf describes the agents that an API key gives access to.
+// accessOf describes the access that an API key gives.
 func accessOf(k *identity.APIKey) string {
 	what := "every agent"
 	switch {

@@ -26,7 +26,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// learnFlags contains the flags of ambit learn.
+// learnFlags contains the flags of "ambit learn".
 type learnFlags struct {
 	within, hosts []string
 	yes           bool
@@ -183,8 +183,8 @@ func (t *terminal) learnWith(
 }
 
 // extraAccess returns the rights that the user gives a server while ambit learns. For a folder, these are the same
-// rights as for a path in the server's arguments: whether the server can write to the folder depends on its callable
-// tools.
+// rights as for a path in the server's arguments: whether the server can write to the folder depends on the server's
+// callable tools.
 func extraAccess(a *agent.Agent, s *agent.Server, extra agent.Access) (access agent.Access) {
 	for _, r := range extra {
 		if r.Kind == agent.CanRead {
@@ -272,7 +272,7 @@ func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learn
 	}
 	if !yes {
 		if agreed, err := t.agreed(ctx, "allow this?"); err != nil || !agreed {
-			return errors.Join(err, no("to allow it without a question, add --yes", "nothing was allowed"))
+			return errors.Join(err, no("to allow the rights without being asked, add --yes", "nothing was allowed"))
 		}
 	}
 	for _, s := range doc.Servers {

@@ -108,8 +108,8 @@ func withExtension(path string) string {
 	return ""
 }
 
-// load reads a manifest for a verb without the flag --dev. Only the environment variable AMBIT_DEV can then allow what
-// --dev allows. If the manifest is invalid, load prints its problems and returns an error.
+// load reads a manifest for a verb that has no flag --dev. For such a verb, the environment variable AMBIT_DEV replaces
+// the flag. If the manifest is invalid, load prints its problems and returns an error.
 func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
 	return t.loadFor(development{loopbackHTTP: os.Getenv(egress.EnvDev) == "1"}, path, dialect)
 }

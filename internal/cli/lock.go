@@ -69,7 +69,7 @@ func newLock(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// lockDocument is the JSON document of ambit lock. Servers contains a lock.Server for each locked server, and a
+// lockDocument is the JSON document of "ambit lock". Servers contains a lock.Server for each locked server, and a
 // proofReport for each server that was only checked.
 type lockDocument struct {
 	OK      bool              `json:"ok"`
@@ -171,7 +171,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	return verdict(r.Refused)
 }
 
-// reportDenied prints the side-effect classes that added tools have and that the manifest does not allow. An import
+// reportDenied prints each side-effect class of an added tool if the manifest does not allow the class. An import
 // allows every class except shell.
 func (t *terminal) reportDenied(m *manifest.Manifest, r *lock.Result, imported bool) {
 	var denied []string
@@ -262,7 +262,7 @@ func (t *terminal) printAdded(path string, s lock.Server) {
 	}
 }
 
-// notWritten returns an error if a signal interrupted ambit lock before the lock file was written.
+// notWritten returns an error if a signal interrupted ""ambit lock"" before the lock file was written.
 func notWritten(ctx context.Context, m *manifest.Manifest) error {
 	return interrupted(ctx, "nothing was locked: "+m.Path+" is unchanged")
 }

@@ -148,7 +148,7 @@ func (t *terminal) serverLog(source, line string) {
 	t.notef("%s %s", t.paint(dim, "["+diag.Printable(source)+"]"), diag.Printable(line))
 }
 
-// logLine logs a line of output. Parts of ambit mark their warnings with a prefix.
+// logLine logs a line of output. A line that begins with "warning: " is logged as a warning.
 func logLine(log *slog.Logger, line string, attributes ...any) {
 	if strings.TrimSpace(line) == "" {
 		return // programs print empty lines between their messages, and an event needs a message

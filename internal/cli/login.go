@@ -21,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// loginFlags contains the flags of ambit login and related verbs. Missing values come from config.toml.
+// loginFlags contains the flags of "ambit login" and related verbs. Missing values come from config.toml.
 type loginFlags struct {
 	identity.LoginConfig
 	hosts []string

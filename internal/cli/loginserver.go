@@ -29,7 +29,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serverLogin contains the arguments of ambit login and ambit logout for a remote tool server.
+// serverLogin contains the arguments of "ambit login" and "ambit logout" for a remote tool server.
 type serverLogin struct {
 	agent, server string
 	scopes        []string
@@ -69,8 +69,8 @@ func (t *terminal) signIns(h home.Home, loopbackHTTP bool) (*signin.Keeper, erro
 // signInGap is a remote server without a usable sign-in.
 type signInGap struct {
 	server, command string
-	// ended is the refusal of calls if the sign-in has ended. It is nil if there is no sign-in, because only the server
-	// knows whether it needs one.
+	// ended is the refusal that calls get if the sign-in has ended. If there is no sign-in, ended is nil, because only
+	// the server knows whether it needs a sign-in.
 	ended *call.Refusal
 }
 

@@ -42,7 +42,7 @@ func newPolicyCheck(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// policyReport is the result of ambit policy check. With --json, it is printed as the JSON document.
+// policyReport is the result of "ambit policy check". With --json, it is printed as the JSON document.
 type policyReport struct {
 	File     string           `json:"file"`
 	OK       bool             `json:"ok"`

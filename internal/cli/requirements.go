@@ -57,7 +57,8 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needSet describes an agent and the servers that it requires. The agent has the servers that ambit found.
+// needSet describes an agent and the servers that it requires. The field agent contains the agent with the servers that
+// ambit found.
 type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent
@@ -99,7 +100,8 @@ func (t *terminal) findNeedsIn(
 	n.operated = func(a *agent.Agent) *agent.Agent { return operated(a, registeredName(t.home, m), operator) }
 	a := n.operated(m.Agent())
 	n.agent, n.reach, n.watch = a, a.Reach(), daemon.Warnings(a)
-	// The policy caches its answers for each agent pointer, so pass the manifest's agent. The copy is new in each call.
+	// The policy caches its answers for each agent pointer. Therefore pass the manifest's agent, and not the new copy
+	// in a.
 	n.hidden = t.hiddenFrom(m.Agent(), registeredName(t.home, m))
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {

@@ -254,7 +254,7 @@ func vaultFailure(err error) error {
 		"(AMBIT_HOME=FOLDER ambit restore BACKUP), or delete the file named secrets and set every secret again", "%w", err)
 }
 
-// secretReportRow describes a credential in the output of ambit secret list. It is also the JSON document for the
+// secretReportRow describes a credential in the output of "ambit secret list". It is also the JSON document for the
 // credential.
 type secretReportRow struct {
 	Agent    string          `json:"agent"`

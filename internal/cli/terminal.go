@@ -314,8 +314,8 @@ func escapeJSON(text string) string {
 	return b.String()
 }
 
-// hint returns the hint of a failure. The hint of a call.Refusal or a pack.Error can come with a command about a
-// manifest. In that case, the result ends with the command for the last loaded manifest.
+// hint returns the hint of a failure. The hint of a call.Refusal or a pack.Error can end with a command that needs a
+// manifest. In that case, hint inserts the path of the last loaded manifest.
 func (t *terminal) hint(f *failure) string {
 	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
 		return r.HintFor(t.lastRead)

@@ -166,8 +166,8 @@ func notInstalled(l *client.Ledger, name string) error {
 	return no(hint, "no agent %s is installed", diag.Quote(name))
 }
 
-// removeAgent deletes the copy that ambit install made and the private folders of the agent's servers. It revokes the
-// agent's grants and the rights that were allowed for its servers, and removes the agent from the ledger.
+// removeAgent deletes the agent's files: the copy that "ambit install" made, and the private folders of its servers. It
+// revokes the agent's grants and the rights that were allowed for its servers, and removes the agent from the ledger.
 func (t *terminal) removeAgent(ctx context.Context, ledger *client.Ledger, name string) error {
 	t.forgetAllowances(ctx, name)
 	if err := removeFiles(t.home.AgentFiles(name)); err != nil {

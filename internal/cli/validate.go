@@ -69,7 +69,7 @@ func newValidate(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// validation is the result of ambit validate.
+// validation is the result of "ambit validate".
 type validation struct {
 	files            []*manifest.Manifest
 	skipped          []skipped

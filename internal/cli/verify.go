@@ -49,7 +49,7 @@ func newVerify(t *terminal) *cobra.Command {
 }
 
 // verifyNothing prints the result for an agent without tool servers. It does not check the agent's program, because
-// ambit doctor does that.
+// "ambit doctor" does that.
 func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
 	note := nothingToProve(m)
 	doc := map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": note}
@@ -178,8 +178,8 @@ func interrupted(ctx context.Context, state string) error {
 }
 
 // provingOptions returns the options for verifying servers. Without a progress line, every download is logged. If quiet
-// is set, a terminal shows each message only once, and does not show the output of the servers, because the refusal of
-// a server contains its last output.
+// is set, a terminal shows each message only once. It does not show the servers' output, because the refusal of a
+// server contains the end of its output.
 func (t *terminal) provingOptions(m *manifest.Manifest, quiet bool) (toolserver.Options, error) {
 	o, err := t.serverOptions(m)
 	if quiet && t.interactive() {
@@ -275,7 +275,7 @@ type proofReport struct {
 	Proposals []registry.Proposal `json:"proposals"`
 }
 
-// provenServer is the JSON document for a server in the output of ambit verify.
+// provenServer is the JSON document for a server in the output of "ambit verify".
 type provenServer struct {
 	proofReport
 	*requirementReport
@@ -425,8 +425,8 @@ func (t *terminal) printDifferences(indent string, list []pack.Difference) {
 	}
 }
 
-// mostShown is the maximum number of characters that are shown of a changed text. If a text is longer, the output says
-// how many characters are hidden. A user who is asked to accept the change then knows that a part is not shown.
+// mostShown is the number of characters that ambit shows of a changed text. If the text is longer, the output says how
+// many characters are hidden, so that a user who accepts the change knows that a part was not shown.
 const mostShown = 4000
 
 func atLength(text string) string {

@@ -123,7 +123,7 @@ func (t *terminal) supposeKey(ctx context.Context, b *store.Store, c *call.Call)
 		principal := cmp.Or(named.Principal, identity.KeyPrincipal(named.ID))
 		t.warnf("%s is the name of an API key; calls with the key have the principal %s", diag.Quote(c.Principal),
 			diag.Printable(principal))
-		t.hintf("for the key, run the command with --as %s", diag.ShellWord(principal))
+		t.hintf("to check calls with the key, run the command with --as %s", diag.ShellWord(principal))
 	}
 	return nil
 }
@@ -399,8 +399,8 @@ func (w *openQuestions) checkNeeds() {
 	}
 }
 
-// checkSignIn adds a refusal if the sign-in to the tool's server has ended. If there is no sign-in, it says how to sign
-// in, because only the server knows whether it needs one.
+// checkSignIn adds a refusal if the sign-in to the tool's server has ended. If there is no sign-in, checkSignIn adds no
+// refusal, but explains how to sign in: only the server knows whether it needs a sign-in.
 func (w *openQuestions) checkSignIn(alias string) {
 	for _, gap := range signInGaps(w.t.home, w.m, w.agent) {
 		switch {
@@ -460,7 +460,8 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 	}
 }
 
-// listOrigin adds that the origin of the arguments was not checked, or that it does not matter for this call.
+// listOrigin adds to the answer that the origin of the arguments was not checked, or that the origin does not matter
+// for this call.
 func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, checked bool) error {
 	if checked || !g.FlowMatters(w.tool) {
 		return nil
