@@ -110,8 +110,8 @@ type ToolCall struct {
 	Name      string
 	Arguments jsontext.Value // a JSON object, or nil
 
-	// Meta is the _meta object, or nil. The connection overwrites the protocol version, the client info and the
-	// capabilities in it.
+	// Meta is the _meta object, or nil. In this object, the connection overwrites the protocol version, the client info
+	// and the capabilities.
 	Meta jsontext.Value
 
 	// Capabilities overrides the connection's capabilities for this call. It is used only in revision 2026-07-28.
@@ -209,8 +209,7 @@ func tokenID(raw []byte) (int64, bool) {
 	return parseID(raw[len(tokenPrefix) : len(raw)-1])
 }
 
-// newBody returns an empty buffer for a request. The size is the number of bytes in the request that come from the
-// caller.
+// newBody returns an empty buffer for a request. The parameter size counts only the bytes that the caller provides.
 func (c *Conn) newBody(size int) []byte {
 	size += len(c.ownMeta) + 128
 	if c.http == nil {
@@ -307,8 +306,8 @@ type Tool struct {
 	Name string
 	Raw  jsontext.Value // the whole definition, exactly as the server sent it
 
-	// Invalid is set if the tool has invalid x-mcp-header annotations, in which case it must not be called. Only the tools
-	// of modern servers over HTTP are checked.
+	// Invalid is the problem in the tool's x-mcp-header annotations, or nil. A tool with such a problem must not be
+	// called. Only the tools of modern servers over HTTP are checked.
 	Invalid error
 }
 

@@ -58,8 +58,8 @@ type Options struct {
 	// OnNoise receives the beginning of every output line that is not a message. OnNoise must not block.
 	OnNoise func(line []byte)
 
-	// OnGap is called after a lost session or stream was replaced, because notifications may have been missed in
-	// between. The argument reports whether the server may also have lost its state. OnGap must not block.
+	// OnGap is called when a new session or stream has replaced a lost one. Notifications may have been missed in between.
+	// The argument reports whether the server may also have lost its state. OnGap must not block.
 	OnGap func(forgotten bool)
 
 	// OnPanic receives the description of a panic that occurred while a message from the server was handled. The panic
@@ -297,8 +297,8 @@ func (c *Conn) exchange(
 		return nil, fmt.Errorf("%s: %w", m.method, err)
 	}
 	if c.http != nil && box != nil {
-		// Over HTTP, send returns only after the answer. This goroutine must pass notifications to the callback in
-		// the meantime, so call send in another goroutine.
+		// Over HTTP, send returns only after the answer has arrived. Call send in another goroutine, because this goroutine
+		// must pass notifications to the callback in the meantime.
 		go func() { c.afterSend(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
 		c.afterSend(ctx, m, c.transport.send(ctx, m))
@@ -424,7 +424,7 @@ func (c *Conn) reportNoise(line []byte) {
 }
 
 func (c *Conn) answer(msg []byte, e envelope, badText, owned bool, stream int64) bool {
-	// Read the error first. After the call is removed, nothing that could panic may run before it is settled.
+	// Read the error before the call is removed, because a panic after the removal would leave the call unsettled.
 	var failure error
 	if badText {
 		failure = malformed("a string is not UTF-8", msg)

@@ -298,7 +298,8 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 // to grow several times and copy its content each time. A reused buffer is often large enough already.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// reused reports whether a buffer returns to the pool. A larger buffer is not copied: the answer keeps it.
+// reused reports whether a buffer is small enough to return to the pool. A larger buffer is not copied: the answer
+// keeps it.
 func reused(b *bytes.Buffer) bool { return b.Cap() <= 2*readSize }
 
 // readJSON reads and delivers a body that contains one message or a batch.
@@ -493,11 +494,11 @@ func (t *httpTransport) get(ctx context.Context, version, lastEventID string) (*
 
 var errNoStream = errors.New("the server offers no event stream")
 
-// listen opens a legacy server's notification stream and reopens it each time it ends. It calls opened each time the
+// listen opens a legacy server's notification stream and reopens it each time it ends. It calls onOpen each time the
 // stream opens. It returns when the server refuses the stream or ctx is canceled. If the stream was open before and the
-// server no longer knows the session, listen creates a new session. The new session starts its own listener and stops
-// this one.
-func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
+// server no longer knows the session, listen creates a new session. The new session stops this listener and starts its
+// own.
+func (t *httpTransport) listen(ctx context.Context, version string, onOpen func()) {
 	after, retry, wasOpen := "", time.Duration(0), false
 	for first := true; ctx.Err() == nil; first = false {
 		if !first && pause(ctx, retry, int(t.reopened.Add(1))-1) != nil {
@@ -514,7 +515,7 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 		if err != nil {
 			continue
 		}
-		opened()
+		onOpen()
 		wasOpen = true
 		_, at, _ := t.readEvents(resp.Body, sideStream)
 		resp.Body.Close()
@@ -525,8 +526,8 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 	}
 }
 
-// renew creates a new session for the listener. Errors are ignored: if there is still no new session at the next
-// attempt to open the stream, listen calls renew again.
+// renew creates a new session for the listener. Errors are ignored, because listen calls renew again if its next
+// attempt finds no new session.
 func (t *httpTransport) renew(ctx context.Context, lost string) {
 	ctx, cancel := context.WithTimeout(ctx, maxPause)
 	defer cancel()

@@ -144,8 +144,8 @@ func (c *Conn) probe(ctx context.Context) (jsontext.Value, error) {
 	})
 }
 
-// supportedVersions returns the revisions that a server supports, from the error with which it refuses a revision. It
-// returns nil if the error contains no such list.
+// supportedVersions returns the revisions that a server lists when it refuses a revision. The argument is the error of
+// the server. The result is nil if the error contains no such list.
 func supportedVersions(err error) []string {
 	if rpc, ok := errors.AsType[*RPCError](err); ok && rpc.Code == codeUnsupportedVersion {
 		return texts(rawjson.Lookup(rpc.Data, "supported"))

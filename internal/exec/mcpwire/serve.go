@@ -28,8 +28,7 @@ const (
 	methodMessage     = "notifications/message"
 	methodPing        = "ping"
 
-	// MethodToolsChanged is the method of the notification with which a server reports that its list of tools has
-	// changed.
+	// MethodToolsChanged is the method of the notification that a server sends when its list of tools has changed.
 	MethodToolsChanged = "notifications/tools/list_changed"
 )
 
@@ -88,9 +87,9 @@ func (c *Conn) toCall(id int64, e envelope) bool {
 	return true
 }
 
-// cancelledByServer handles a notification with which the server cancels a request. The argument is the id of the
-// request. If the request is the listener's subscription, the subscription ends. If the server made the request, the
-// context of the OnRequest callback is cancelled.
+// cancelledByServer handles a notification that cancels a request. The argument is the id of the request. If the
+// request is the listener's subscription, the subscription ends. If the server made the request, the context of the
+// OnRequest callback is cancelled.
 func (c *Conn) cancelledByServer(raw []byte) {
 	if id, ok := parseID(raw); ok && c.listener.is(id) {
 		c.settle(id, errUnlistened)
