@@ -106,9 +106,9 @@ func sources(s shape) []string {
 	return out
 }
 
-// prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to
-// open. The parameter files lists the path and the content of each file that bubblewrap creates. The caller must pass
-// the content of files[i] to bubblewrap as descriptor shim.FDData+i.
+// prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to open.
+// The parameter files contains the path and the content of each file that bubblewrap creates. The caller must pass the
+// content of files[i] to bubblewrap as descriptor shim.FDData+i.
 func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][2]string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
@@ -159,7 +159,8 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 	p.Devices = devices
 	memoryDisk := strconv.FormatInt(s.disk, 10)
 	if s.tier == Confined {
-		// s.disk limits the private folder. Without a cgroup, only this size limits the memory disk.
+		// In this tier, s.disk limits the private folder, and the memory disk gets a limit of its own. Without a cgroup,
+		// nothing else limits the memory disk.
 		memoryDisk = strconv.FormatInt(min(s.disk, s.bounds.memory/4), 10)
 	}
 	a = append(

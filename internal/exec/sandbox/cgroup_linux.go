@@ -394,9 +394,9 @@ func (g *group) peak() int64 {
 	return max(g.number("memory", file), 0)
 }
 
-// join moves the current thread into the cgroup in each version 1 tree, and leave moves it back. A process that the
-// thread starts inherits the cgroup. Moving the current thread is fast. To move another thread or process, the kernel
-// waits for every processor.
+// join moves the current thread into the cgroup in each version 1 tree. [group.leave] moves the thread back. A process
+// that the thread starts inherits the cgroup. Moving the current thread is fast. To move another thread or process, the
+// kernel waits for every processor.
 func (g *group) join() error { return moveThread(g.dirs()) }
 
 func (g *group) leave() error { return moveThread(g.folders()) }

@@ -188,8 +188,8 @@ func (m *machine) prove(ctx context.Context) error {
 	return nil
 }
 
-// key returns a hash of everything that the result of the canaries depends on. It returns "" if part of the data
-// cannot be read. A result without a key is not stored.
+// key returns a hash of everything that can change the result of the canaries. It returns "" if part of the data cannot
+// be read. A result without a key is not stored.
 func (m *machine) key() string {
 	h := sha256.New()
 	var uts unix.Utsname

@@ -196,8 +196,8 @@ func bindAsOwner(fd int, to string, m idMapping) error {
 // idMapping maps the owner and the group of a file to the user of a run.
 type idMapping struct{ owner, group, user int }
 
-// namespaces caches user namespaces, because creating a namespace requires a process. A server that starts again has
-// the same user, because it has the same private folder, so the cache contains its namespace.
+// namespaces caches user namespaces, because creating a namespace requires a process. A restarted server has the same
+// private folder and therefore the same user, so the cache already contains its namespace.
 var namespaces = struct {
 	sync.Mutex
 	of map[idMapping]int

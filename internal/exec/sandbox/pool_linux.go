@@ -44,9 +44,9 @@ var (
 	errEnded  = errors.New("the sandbox exited before it was used")
 )
 
-// Prepare makes a sandbox for runs with the given spec and waits until the sandbox is ready. It does nothing if all
-// sandboxes in a full pool already have this shape. It also does nothing if the tier is Strong or a mount is
-// writable, because such runs never use a pool.
+// Prepare makes a sandbox for runs with the given spec and waits until the sandbox is ready. It does nothing if the
+// pool is already full of sandboxes of this shape. It also does nothing if the tier is Strong or a mount is writable,
+// because such runs never use a pool.
 func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	s.defaults()
 	if !p.accepts(&s) {
@@ -158,8 +158,7 @@ func (p *Pool) refill(m *machine, s shape) {
 }
 
 // makeSandbox adds a new sandbox to the pool and returns the sandbox. In a full pool, the new sandbox replaces the
-// oldest sandbox of a different shape. If all sandboxes in a full pool have the same shape as the new one,
-// makeSandbox returns nil.
+// oldest sandbox of a different shape. If the pool is already full of sandboxes of this shape, makeSandbox returns nil.
 func (p *Pool) makeSandbox(m *machine, s shape) (*running, error) {
 	key := s.key()
 	p.mu.Lock()

@@ -72,8 +72,8 @@ func identify(path string) identity {
 	return id
 }
 
-// unchanged reports whether the source paths of the mounts still refer to the same files. A prepared sandbox would
-// still show the old file of a path whose file was replaced.
+// unchanged reports whether the source paths of the mounts still refer to the same files. If a file was replaced, a
+// prepared sandbox would still show the old file.
 func (r *running) unchanged() bool {
 	for _, id := range r.identities {
 		if identify(id.path) != id {

@@ -17,24 +17,24 @@ import (
 	"time"
 )
 
-// programs lists the programs that exist in a sandbox with [Spec.NoExec]. Apart from these programs, the visible
-// system folders contain only libraries and data. All paths are paths inside the sandbox. Except below a mount, the
-// path on the machine is the same.
+// programs lists the programs that exist in a sandbox with [Spec.NoExec]. Apart from these programs, the visible system
+// folders contain only libraries and data. All paths are paths inside the sandbox. They differ from the paths on the
+// machine only below a mount.
 type programs struct {
 	mounts []Mount
 	stems  []string // the names of the programs without their versions
-	// folders lists the visible system folders. hidden lists their subfolders that appear empty in the sandbox.
+	// folders contains the visible system folders. hidden contains their subfolders that appear empty in the sandbox.
 	folders, hidden []string
-	// files lists the programs that are mounted one by one, because their folder is not visible. links lists symbolic
-	// links to these programs. Each link consists of its target and its path.
+	// files contains the programs that are mounted one by one, because their folder is not visible. links contains
+	// symbolic links to these programs. Each link consists of its target and its path.
 	files []string
 	links [][2]string
 	// covered lists programs in library folders. In the sandbox, they appear as unreadable files.
 	covered []string
 	// execute lists the files and folders that the kernel is allowed to execute: the programs and their loaders.
 	execute []string
-	// extra lists the paths that the program itself may start. While listing is true, add also appends each program
-	// to extra.
+	// extra lists the paths that the program itself may start. While listing is true, [programs.add] also appends each
+	// program to extra.
 	extra   []string
 	listing bool
 }

@@ -20,11 +20,12 @@
 //   - Every run fails closed. The shim applies all restrictions and reports that they are in
 //     force. The same thread then executes the program.
 //   - No process outlives its run. The first process of the pid namespace belongs to bubblewrap.
-//     When it ends, the kernel kills all other processes in the namespace. It is killed when
-//     bubblewrap ends, and bubblewrap is killed when ambit ends, even if ambit is killed. The
-//     program starts only after this chain is complete. Until then, a watcher process protects the
-//     run: when ambit ends, the watcher kills the processes that remain in ambit's cgroups. At the
-//     deadline of a run, ambit kills the processes in the run's cgroup until the cgroup is empty.
+//     When this process ends, the kernel kills all other processes in the namespace. This process
+//     is killed when bubblewrap ends, and bubblewrap is killed when ambit ends, even if ambit is
+//     killed. The program starts only after this chain is complete. Until then, a watcher process
+//     protects the run: when ambit ends, the watcher kills the processes that remain in ambit's
+//     cgroups. At the deadline of a run, ambit kills the processes in the run's cgroup until the
+//     cgroup is empty.
 //   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
 //     the run can reach the mounts there.
 //   - For network access, seccomp reports each connect call. ambit dials the host and connects the
@@ -133,11 +134,11 @@ type Spec struct {
 	// OwnerHome is the home of the person who runs the program. If a program in Programs is in OwnerHome, the
 	// sandboxed program can also start it through links in the sandbox's own home.
 	OwnerHome string
-	// Observe, if not nil, receives each file that the program tries to open, change, inspect or execute. A path is a
-	// path inside the sandbox. If a call only inspects a file, as stat does, use.Kind is [shim.Look]. The function
-	// found reports whether the file exists in the sandbox, and is valid only until Observe returns. Observe may be
-	// called concurrently. The program can change a path while ambit reads it, so Observe must not be used for
-	// decisions. The tier Strong does not call Observe.
+	// Observe, if not nil, receives each file that the program tries to open, change, inspect or execute. A path is a path
+	// inside the sandbox. If a call only inspects a file, as stat does, use.Kind is [shim.Look]. Call found to check
+	// whether the file exists in the sandbox, but not after Observe returns. Observe may be called concurrently. The
+	// program can change a path while ambit reads it, so Observe must not be used for decisions. The tier Strong does not
+	// call Observe.
 	Observe func(use agent.Right, found func() bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)

@@ -9,7 +9,7 @@ import (
 // FileCall describes the arguments of a system call that opens, changes or inspects a file. The fields Dir, Path and
 // Flags are positions in the list of arguments, or -1 if there is no such argument.
 type FileCall struct {
-	// Dir is the position of the descriptor of the folder at which a relative path starts. If Dir is -1, a relative
+	// Dir is the position of the descriptor of a folder. A relative path starts at this folder. If Dir is -1, a relative
 	// path starts at the working directory.
 	Dir, Path int
 	// Flags is the position of the flags of a call that opens a file. If Flags is -1, the call changes the file, unless

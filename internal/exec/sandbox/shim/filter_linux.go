@@ -67,7 +67,7 @@ func withArch[V any](calls, onArch map[uint32]V) map[uint32]V {
 // setID are the bits of a file mode that let other users run a program with the rights of its owner or group.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// createsFile are the flags with which open uses its mode.
+// createsFile are the flags that make open create a file and use its mode argument.
 const createsFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -123,7 +123,7 @@ func rules(p *Plan) []bpf.Instruction {
 			bpf.LoadAbsolute{Off: at[1], Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1}, eperm, number,
 		)
 	}
-	// Refuse new listeners: when ambit stops listening, a listener of the program could answer its calls instead.
+	// Refuse new seccomp listeners: once ambit stops listening, the program's listener could answer in ambit's place.
 	when(
 		unix.SYS_SECCOMP, bpf.LoadAbsolute{Off: offArg1, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,
@@ -195,7 +195,7 @@ func rules(p *Plan) []bpf.Instruction {
 		eperm,
 	)
 	when(unix.SYS_SOCKET, append(body, socketTypes(unix.SOCK_STREAM, unix.SOCK_DGRAM)...)...)
-	// Refuse MSG_FASTOPEN, with which a socket connects without a connect call.
+	// Refuse MSG_FASTOPEN, which connects a socket without a connect call.
 	for _, c := range [][2]uint32{{unix.SYS_SENDTO, offArg3}, {unix.SYS_SENDMSG, offArg2}, {unix.SYS_SENDMMSG, offArg3}} {
 		when(
 			c[0], bpf.LoadAbsolute{Off: c[1], Size: 4},

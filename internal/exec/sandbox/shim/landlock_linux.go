@@ -21,7 +21,8 @@ const (
 	writesFiles = readsFiles | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
-// deniableRights returns all file rights that the given version of Landlock can deny, and from version 6 its scopes.
+// deniableRights returns all file rights that the given version of Landlock can deny. From version 6, the result also
+// contains the scopes.
 func deniableRights(version int) *unix.LandlockRulesetAttr {
 	a := &unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1}
 	if version >= 3 {

@@ -131,8 +131,8 @@ func execute(o *Order, memory uint64) error {
 	}
 	program := find(o)
 	send(Message{Kind: Ready}, nil)
-	// Set this limit after the shim has sent its own descriptors. The kernel also compares the limit with the number
-	// of descriptors that all processes of the user are currently sending.
+	// The kernel also applies this limit to all descriptors that the user's processes are currently sending. So set the
+	// limit only after the shim has sent its own descriptors.
 	if err := limit(unix.RLIMIT_NOFILE, OpenFiles); err != nil {
 		return mechanismError("rlimits", err)
 	}

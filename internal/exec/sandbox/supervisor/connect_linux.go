@@ -99,7 +99,7 @@ func (s *Supervisor) connectCopy(ctx context.Context, notify *notifier, c *notif
 	return s.open(ctx, socket, host, to.Port())
 }
 
-// open dials the host and connects the program's socket with the result.
+// open dials the host and connects the program's socket to the new connection.
 func (s *Supervisor) open(ctx context.Context, socket int, host string, port uint16) error {
 	if _, err := unix.Getpeername(socket); err == nil {
 		return unix.EISCONN
@@ -110,7 +110,7 @@ func (s *Supervisor) open(ctx context.Context, socket int, host string, port uin
 	}
 	d := s.dial(ctx, host, port)
 	wait := dialTime
-	// A dial to a refused host fails at once, so only a dial to a permitted host needs the shorter limit.
+	// A dial to a refused host fails at once, so only a dial to a permitted host needs the short limit promptTime.
 	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) {
 		wait = promptTime
 	}

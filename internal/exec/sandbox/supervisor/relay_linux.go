@@ -15,9 +15,9 @@ import (
 
 // relay pairs the program's sockets with the connections that ambit made for them.
 //
-// The supervisor connects a program's socket to the relay's listener. The relay identifies the connection that the
-// listener accepts by the address of the program's socket. If the program itself connects to the listener, there is
-// no dial with the address of that socket, so the relay closes the connection.
+// The supervisor connects a program's socket to the relay's listener. The relay uses the address of the program's
+// socket to find the dial for the accepted connection. If the program itself connects to the listener, no dial has the
+// address of that socket, so the relay closes the connection.
 type relay struct {
 	listener *net.TCPListener
 	address  netip.AddrPort

@@ -85,12 +85,11 @@ type Supervisor struct {
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
 
-	// Moving, while it is locked, delays the calls that rename a file or give it a second name.
+	// Moving is a lock. While it is locked, calls that rename a file or give it a second name wait.
 	Moving *sync.RWMutex
 
-	// Observe receives each reported use of a file. If Observe is nil, the filter reports only calls that rename a
-	// file or give it a second name. The function found reports whether the file exists in the sandbox. It is valid
-	// only until Observe returns.
+	// Observe receives each reported use of a file. If Observe is nil, the filter reports only calls that rename a file or
+	// give it a second name. Call found to check whether the file exists in the sandbox, but not after Observe returns.
 	Observe func(use agent.Right, found func() bool)
 
 	socks     Sockets
@@ -240,7 +239,7 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 }
 
 // answerFile reports the use of a file to Observe and lets the kernel carry out the call. A call that changes a file is
-// reported before the kernel carries it out, so that the function found describes the state before the call. Other
+// reported before the kernel carries it out, so that Observe can check whether the file existed before the call. Other
 // calls are reported afterwards, so that the program does not wait.
 func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notification, call shim.FileCall) {
 	if call.Moves || call.Links {
@@ -328,7 +327,7 @@ func newNotifier(f *os.File) (*notifier, error) {
 // end makes receive fail.
 func (n *notifier) end() { unix.Write(n.stop, binary.NativeEndian.AppendUint64(nil, 1)) }
 
-// errEnded means that every process of the sandbox has ended, or that the method end was called.
+// errEnded means that every process of the sandbox has ended, or that [notifier.end] was called.
 var errEnded = errors.New("the sandbox has ended")
 
 // receive waits for the next system call.
