@@ -24,7 +24,7 @@ import (
 type Callers interface {
 	// ByCaller reports whether each caller signs in to a remote server.
 	ByCaller(s *agent.Server) (bool, error)
-	// Of returns the sign-in of a principal and its id. The id changes when the principal signs in again. If the
+	// Of returns a principal's sign-in and the id of the sign-in. The id changes when the principal signs in again. If the
 	// principal is not signed in, the id is "".
 	Of(s *agent.Server, principal string) (in SignIn, id string, err error)
 	// Missing returns the refusal for a principal who is not signed in.

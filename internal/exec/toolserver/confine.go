@@ -37,10 +37,9 @@ type Confinement struct {
 	Switches egress.Switches
 	// OnDenial is called each time that the sandbox refuses something to a server. It may be nil.
 	OnDenial func(Denial)
-	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All
-	// paths are paths inside the sandbox. For a path, found reports whether the path exists. For a host, found
-	// reports whether the connection is allowed. The function found is valid only until OnUse returns. If OnUse is
-	// nil, servers run faster.
+	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
+	// are paths inside the sandbox. For a path, found reports whether the path exists. For a host, found reports whether
+	// the connection is allowed. found must not be called after OnUse returns. If OnUse is nil, servers run faster.
 	OnUse func(alias string, use agent.Right, found func() bool)
 }
 

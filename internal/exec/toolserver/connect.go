@@ -141,7 +141,7 @@ func (s *server) transport() (mcpwire.Transport, error) {
 }
 
 // signingIn returns the sign-in for a remote server's requests. It returns nil if the manifest declares an
-// Authorization header. In that case, a refusal of the server means that the declared header is wrong.
+// Authorization header. In that case, a refusal by the server means that the declared header is wrong.
 func (s *server) signingIn() SignIn {
 	if s.options.SignIn == nil || s.spec.SendsAuthorization() {
 		return nil

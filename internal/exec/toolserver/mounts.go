@@ -66,8 +66,8 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 
 // privateParents returns mounts of private folders. Some programs create files next to the file that they write, such
 // as the journal of a database, and some create a missing file. For each file that the server can write, and for each
-// declared path that does not exist, the containing folder is therefore replaced with a private folder that the
-// server can write. A containing folder is not replaced if it is already visible, which the function shown reports.
+// declared path that does not exist, the containing folder is therefore replaced with a private folder that the server
+// can write. If shown returns true for the containing folder, the folder is already visible and is not replaced.
 //
 // The private folders are kept between starts. They are stored next to the server's private home, because inside this
 // home the server could replace them.
@@ -85,7 +85,7 @@ func privateParents(
 			continue
 		}
 		sum := sha256.Sum256([]byte(dir))
-		// No server has a folder with %beside in its name.
+		// No server's own folder has %beside in its name.
 		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16]))
 		if err := os.MkdirAll(source, 0o700); err != nil {
 			return nil, err
@@ -139,9 +139,9 @@ func linkHome(files string, declared agent.Access) error {
 }
 
 // declared returns the rights to files and folders that must be visible in the sandbox. It omits paths that do not
-// exist, paths that belong to ambit, and paths that another mount already makes visible. It also omits a path that is
-// a link, unless the server also has a right to the target of the link, because another server or the manifest's
-// author may have made the link.
+// exist, paths that belong to ambit, and paths that another mount already makes visible. It also omits a link, unless
+// the server has a right to the link's target too. The reason is that another server or the manifest's author may have
+// made the link.
 func (s *server) declared(access agent.Access, own, visible string) (paths agent.Access) {
 	skip := func(right agent.Right, format string, args ...any) {
 		s.warn(right.What + " " + fmt.Sprintf(format, args...) + ", so the server does not see it")
@@ -185,7 +185,7 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 }
 
 // protected reports whether a path is one of the paths that a server must not change, or is inside such a path. The
-// check covers inner folders, because a folder inside a folder of agents can also contain an agent.
+// check includes subfolders, because every subfolder of a folder of agents can contain an agent.
 func protected(source string, readOnly []string) bool {
 	return slices.ContainsFunc(readOnly, func(path string) bool {
 		return path != "" && sandbox.Inside(source, realPath(path))

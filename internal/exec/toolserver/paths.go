@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// folders resolves paths in a manifest: ~ is the folder home, and relative paths start at the folder work.
+// folders resolves paths in a manifest: ~ means home, and relative paths start at work.
 type folders struct{ home, work string }
 
 func ownFolders() (f folders, err error) {

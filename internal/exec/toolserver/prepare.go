@@ -213,8 +213,8 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 }
 
 // visibleDir returns the folder in ambit's home that a server can read. For a package, it returns the package folder.
-// For a local file of an installed agent, it returns the folder of the file. For any other file, it returns "",
-// because the file's folder may contain private files. Such a file inside ambit's home is therefore hidden and cannot
+// For a local file of an installed agent, it returns the folder of the file. For any other file, it returns "", because
+// the file's folder may contain private files. If such a file is inside ambit's home, it is therefore hidden and cannot
 // be started.
 func (s *server) visibleDir(p *pack.Package) string {
 	if p.File == "" {

@@ -26,7 +26,7 @@ type server struct {
 	agent string // the id of the agent
 	alias string
 	lazy  bool
-	// If onCall is set, only a call starts the lazy server, and it keeps running.
+	// If onCall is set, only a call starts the lazy server, and the server then keeps running.
 	onCall bool
 	// If optional is set, lists omit the server's tools while the server is unavailable.
 	optional bool

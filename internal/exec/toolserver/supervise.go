@@ -345,9 +345,9 @@ func (s *server) postpone(pause time.Duration) {
 	s.settle(s.doubts)
 }
 
-// awaitUse waits until a lazy server must start. It returns true when the server is used, and false when the server
-// is closed. After a failed start, it also returns true when the pause is over, if the server was used recently or if
-// [Proof.NotFound] is set.
+// awaitUse waits until a lazy server must start. It returns true when the server is used, and false when the server is
+// closed. After a failed start and a pause, it also returns true if the server was used recently or [Proof.NotFound] is
+// set.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	var again <-chan time.Time

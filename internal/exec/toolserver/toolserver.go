@@ -38,10 +38,10 @@
 // call, the call is refused and never repeated. When the server is back, the manager renews the
 // subscriptions of clients.
 //
-// A lazy server ([Spec.Lazy]) starts when it is first used, by a call or by a request for the list of
-// tools. It stops after some time without use. After another start, it must advertise the same tools as at
-// the first verification. If the start fails, calls are refused with the reason. The manager retries the
-// start with growing pauses. With [Spec.OnCall], only a call starts the server, and it keeps running.
+// A lazy server ([Spec.Lazy]) starts when it is first used, by a call or by a request for the list of tools. It stops
+// after some time without use. After another start, it must advertise the same tools as at the first verification. If
+// the start fails, calls are refused with the reason. The manager retries the start with growing pauses. With
+// [Spec.OnCall], only a call starts the server, and the server then keeps running.
 //
 // Credential values are removed from a server's log and errors before any other code reads them.
 //
@@ -286,8 +286,8 @@ func (m *Manager) each(do func(*server)) {
 	wg.Wait()
 }
 
-// Proofs returns the proofs of the servers in the manifest's order. It includes a lazy server that is not running
-// only if the server's last start failed.
+// Proofs returns the proofs of the servers in the manifest's order. It omits a lazy server that is not running, unless
+// the server's last start failed.
 func (m *Manager) Proofs() []Proof {
 	proofs := make([]Proof, 0, len(m.order))
 	for _, s := range m.order {

@@ -316,7 +316,7 @@ func (s *server) handleClientGap(key string, forgotten bool) {
 	s.requestRecheck()
 }
 
-// resubscribe renews the subscriptions that a verified server may have lost, in the background. The caller holds the
+// resubscribe renews, in the background, the subscriptions that a verified server may have lost. The caller holds the
 // mutex. If the server has subscriptions, the caller must run in a goroutine of s.done, because the counter of s.done
 // must not be zero when another goroutine is added.
 func (s *server) resubscribe(conn *mcpwire.Conn) {
