@@ -23,9 +23,9 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 	return t.findBetween(nodes[object].first, none, key, tagOf(key))
 }
 
-// findBetween searches the members of an object from first up to, but not including, limit. It returns the first member
-// with the given key, or limit if there is no such member. If limit is the constant none, the search continues to the
-// end of the object. The tag is tagOf(key).
+// findBetween searches the members of an object. The search begins at t.nodes[first] and ends before t.nodes[limit], or
+// at the end of the object if limit is the constant none. The result is the first member with the given key, or limit
+// if there is no such member. The tag is tagOf(key).
 func (t *Tree) findBetween(first, limit int32, key string, tag uint32) int32 {
 	i := first
 	for i != limit {

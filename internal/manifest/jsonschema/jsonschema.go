@@ -47,8 +47,8 @@ func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
 	return !c.bad
 }
 
-// maxBytes is the maximum size of one schema, and MaxValues the maximum number of values in it. The time to compile a
-// schema grows with the square of its values.
+// maxBytes is the maximum size of one schema. MaxValues is the maximum number of values in a schema. The time to
+// compile a schema grows with the square of this number.
 const (
 	maxBytes  = 64 << 10
 	MaxValues = 5000

@@ -18,8 +18,8 @@ type reference struct {
 	to     doc.Value // the schema to which the keyword refers
 }
 
-// references resolves each $ref and $dynamicRef and checks its target. The first walk does not check schemas below
-// unknown keywords. Such a schema can be a target, and can contain more references.
+// references resolves each $ref and $dynamicRef and checks its target. A target can be below an unknown keyword, where
+// the first walk of the schema checked nothing. Such a target can contain more references.
 func (c *checker) references() {
 	if len(c.refs) == 0 {
 		return
@@ -129,7 +129,8 @@ func (c *checker) child(v doc.Value, name string) doc.Value {
 }
 
 // maxChain is the maximum length of a chain of references. maxApplied is the maximum number of schemas that may apply
-// to one value. Even a small schema can exceed it, because every reference that occurs twice doubles the number.
+// to one value. Even a small schema can exceed maxApplied, because every reference that occurs twice doubles the
+// number.
 const (
 	maxChain   = 1000
 	maxApplied = 10_000

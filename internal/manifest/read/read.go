@@ -212,7 +212,7 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	return false
 }
 
-// withPart splits each word at the first "-", "." or "_", and returns the word in which one half is the given part. For
+// withPart splits each word at the first "-", "." or "_", and returns the word that has the given part as one half. For
 // example, it finds "user-local" for "local". If no word or more than one word matches, withPart returns "".
 func withPart(words []string, part string) string {
 	found := ""
