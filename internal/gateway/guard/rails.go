@@ -92,7 +92,7 @@ type Rails struct {
 	Input     InputRules
 	// OnLeak is the action for a result that contains a secret.
 	OnLeak agent.OnLeak
-	// OnResult decides whether the personal data in Input.PII is also redacted from results.
+	// OnResult decides whether the categories in Input.PII are also redacted from results.
 	OnResult agent.OnResult
 	// OnInjection is the action for a result that contains an injection. If it is empty, results are not searched.
 	OnInjection agent.OnInjection
@@ -102,8 +102,8 @@ type Rails struct {
 
 // Merge combines the guardrails of the operator and of a manifest. A manifest can only tighten the operator's
 // guardrails. The result has the lower size limit, the patterns and categories of both, and both schemas. It blocks
-// leaks if either of the two does, and it redacts personal data from results if either does. For injections, it has the
-// stricter action of the two.
+// leaks if the operator or the manifest does. The same applies to redacting personal data from results. For injections,
+// the stricter action wins.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {

@@ -135,8 +135,8 @@ func Defaults() []Pattern {
 			tell+gap+user+`(?:`+gap+`(?:anything`+gap+`)?(?:about|of)`+gap+did+`\b|`+gap+youDid+`|`+end+`)|`+
 			mention+gap+`(?:`+did+`(?:`+gap+deeds+`)?|`+youDid+gap+upTo("3")+`)`+gap+`to`+gap+user+`)`)
 	}
-	// A negation before these phrases protects the user, as in "never send it without telling the user", so Unless
-	// excludes it.
+	// A negation before these phrases protects the user, as in "never send it without telling the user". Unless excludes
+	// such text.
 	for _, quietly := range []string{
 		withGaps(`without `) + tell + gap + user + `(?:` + gap + `(?:about|of)` + gap + did + `\b|` + end + `)`,
 		withGaps(`without `) + mention + gap + did + withGaps(` to `) + user,

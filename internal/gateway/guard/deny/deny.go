@@ -90,8 +90,8 @@ type pattern struct {
 type Hit struct {
 	// Pattern is the name of the pattern. View is the form of the text in which the pattern matched, such as [Decoded].
 	Pattern, View string
-	// Start and End are the offsets of the passage in the text. If the passage is disguised, the part between them
-	// contains at least the text that was decoded.
+	// Start and End are the offsets of the match in the text. If the match is disguised, they enclose at least the part of
+	// the text that was decoded.
 	Start, End int
 }
 
@@ -299,7 +299,7 @@ func (s *scan) matchReadings(text []byte, reading string, depth int) (over bool)
 // the text before its normalization.
 func (s *scan) matchDisguised(text, original []byte, reading string, depth int) (over bool) {
 	l := &s.levels[depth]
-	// within sets the offsets of s.found[n:] to those of the part of the text that was decoded.
+	// within sets the offsets of s.found[n:] to start and end, which enclose the disguised part of the text.
 	within := func(start, end int, over bool, n int) bool {
 		for i := n; i < len(s.found); i++ {
 			s.found[i].Start, s.found[i].End = start, end
@@ -399,8 +399,8 @@ func nextEscaped(text []byte, at int) (start, end int) {
 	}
 }
 
-// matchText first matches the text as it is. If nothing matches, it can collapse white space and try again. The second
-// attempt is needed only for patterns without required words or without a length limit. For other patterns, matchAround
+// matchText first matches the text as it is. If nothing matches, it can collapse white space and try again. Only
+// patterns without required words or without a length limit need the second attempt. For other patterns, matchAround
 // collapses the white space near the word.
 func (s *scan) matchText(text []byte, reading string) (over bool) {
 	n := len(s.found)

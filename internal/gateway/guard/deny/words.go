@@ -90,7 +90,7 @@ func firstWords(re *syntax.Regexp) (first []string, word bool) {
 	return first, word
 }
 
-// laterWords returns a list of words such that every match contains one of them after its first word. It returns nil if
+// laterWords returns a list of words. Every match contains one of these words after its first word. It returns nil if
 // there is no such list.
 func laterWords(re *syntax.Regexp) []string {
 	for re.Op == syntax.OpCapture {

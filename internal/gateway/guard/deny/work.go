@@ -16,10 +16,10 @@ const (
 	blockWork = 1 << 18
 )
 
-// ErrWork is the error of a search that needs more work than it is allowed to do.
+// ErrWork means that a search needs more work than it is allowed to do.
 var ErrWork = errors.New("the text is too long for these patterns")
 
-// match reports whether an expression of a pattern matches a text, or sets s.err and returns true.
+// match reports whether an expression of a pattern matches a text. After an error, it sets s.err and returns true.
 func (s *scan) match(regex *regexp.Regexp, p *pattern, text []byte) bool {
 	if owed := p.work * int64(len(text)); owed < blockWork { // for a short text, package regexp has a faster matcher
 		if *s.work -= owed; *s.work < 0 {
@@ -57,7 +57,7 @@ func (in *input) ReadRune() (rune, int, error) {
 	return r, n, nil
 }
 
-// pay subtracts the work since its last call.
+// pay subtracts the work since its last call from *in.work.
 func (in *input) pay() {
 	if *in.work -= in.owed; *in.work < 0 {
 		in.err = ErrWork

@@ -15,8 +15,8 @@ import "errors"
 type Set struct {
 	class [256]uint8
 	shift uint
-	// next[state|class] is the state after a byte of the given class. A state is identified by the index at which its
-	// row begins in the table. The bit s.hit is added if a word ends in the state.
+	// next[state|class] is the state after a byte of the given class. A state is the index at which its row begins in the
+	// table, plus the bit s.hit if a word ends in the state.
 	next  []uint32
 	hit   uint32
 	words [][]uint16 // the words that end in each state whose hit bit is set

@@ -47,7 +47,7 @@ func all(checks ...check) check {
 	}
 }
 
-// after returns a check that applies another check to the part of a number that begins at an offset.
+// after returns a check that applies the check c to s[from:].
 func after(from int, c check) check { return func(s []byte) bool { return c(s[from:]) } }
 
 // between returns a check that the digits s[from:to], read as a number, are between low and high.

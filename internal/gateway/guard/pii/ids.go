@@ -37,8 +37,8 @@ func ibanForms() string {
 var anyID = newLabels("national id, nationalid, identity number, id number, idnumber, personal id, " +
 	"personal number, tax number, taxnumber, citizen, passport or id, national identity")
 
-// ids contains the identity numbers of all countries. If the check of a number accepts more than about one random
-// number in a hundred, the number needs a label, unless it is written in a distinctive form.
+// ids contains the identity numbers of all countries. A number whose check accepts more than about 1 % of random digits
+// needs a label or a distinctive form.
 var ids = []id{
 	{"Argentina", "CUIT and CUIL", "!99-99999999-9|99999999999", all(oneOf(0, "23"), sum(minus11, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)), "cuit, cuil"},
 	{"Argentina", "DNI", "99.999.999|99999999", allow, "dni, documento nacional"},
@@ -115,7 +115,7 @@ var ids = []id{
 	{"United States", "SSN", "!999-99-9999|999 99 9999|999.99.9999|999-999999|99999-9999|999999999", usSSN, "ssn, social security, socialsecurity, socsec, soc sec"},
 }
 
-// rowLabels contains the label sets of all rows.
+// rowLabels contains the label set of each kind of number.
 var rowLabels = func() map[*id]labels {
 	out := map[*id]labels{}
 	for _, rows := range [][]id{cards, ibans, ids} {

@@ -88,8 +88,8 @@ func (s *search) anyNear(start, end int) bool {
 		return s.keyed[0] || len(s.following) > 0 || s.isRecent(s.last[0], start)
 	}
 	s.start = start
-	// Each byte is searched at most once for a label before a number and once for a label after a number, even if there
-	// are many candidates.
+	// Each byte is searched at most twice, even if there are many candidates: once for a label before a number, and once
+	// for a label after it.
 	if from := max(s.read, start-maxBefore); from < start {
 		s.scanLabels(s.text, from, start, func(set labels, end int) { s.last[0], s.last[set] = end, end })
 		s.read = start
@@ -209,8 +209,8 @@ var directLabels = func() map[string]direct {
 	return out
 }()
 
-// labelBefore returns the kind of the label that is directly in front of offset end. Only punctuation and filler words
-// can be between them.
+// labelBefore returns the kind of the label directly in front of text[end]. Punctuation and filler words can separate
+// the two.
 func (s *search) labelBefore(text []byte, end int) direct {
 	from := max(0, end-48)
 	at, numbered := end, false
@@ -266,7 +266,7 @@ var asks = strings.Split("call me at|call me on|call us at|call us on|call him a
 	"call them at|call them on|reach me at|reach me on|reach us at|reach us on|reached at|reached on|text me at|"+
 	"text me on|ring me on|ring me at|answering at|answering on|receiving messages to|on my registered", "|")
 
-// askedBefore reports whether one of the phrases directly precedes an offset.
+// askedBefore reports whether a phrase in asks directly precedes an offset.
 func (s *search) askedBefore(at int) bool {
 	for range 2 {
 		if at > 0 && (s.text[at-1] == ' ' || s.text[at-1] == ':') {

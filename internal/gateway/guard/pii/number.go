@@ -7,7 +7,7 @@ const (
 	maxToken   = 100
 )
 
-// id describes one kind of number. The documentation lists these rows.
+// id describes one kind of number. The documentation lists all kinds.
 type id struct {
 	country, name string
 	// forms lists the ways to write the number, separated by bars. In a form, 9 is a digit, A is a letter, and X is
@@ -396,7 +396,7 @@ func (s *search) isOther(f *form, a, end int) bool {
 	return kind == another || kind == anID && f.sep == 0
 }
 
-// keyLabel returns the kind of label of the last word in the name of the JSON member.
+// keyLabel returns the label kind of the last word in the name of the JSON member.
 func (s *search) keyLabel() direct {
 	if !s.keyRead {
 		s.keyRead, s.keyKind = true, s.labelBefore(s.key, len(s.key))
@@ -426,7 +426,7 @@ func (s *search) isPassport(a, b int) bool {
 
 var walletLabels = newLabels("wallet, crypto, solana, monero, ethereum, bitcoin, btc, eth, sol, xmr, ltc")
 
-// inBase64 reports whether the word that ends at offset end continues with a character of base64.
+// inBase64 reports whether the word before text[end] continues with a character of base64.
 func inBase64(text []byte, end int) bool {
 	return end < len(text) &&
 		(text[end] == '+' || text[end] == '=' || text[end] == '/' && end+1 < len(text) && alnum(text[end+1]))

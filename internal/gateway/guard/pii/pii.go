@@ -7,7 +7,7 @@
 //
 // Almost all personal data contains a digit. The rest contains an @ sign, a colon, a dash or a dot. The finder jumps
 // from one such byte to the next. At a digit, the finder follows the groups of letters and digits through a tree of all
-// forms, and stops when no form fits. Each byte is searched for labels at most once. No text therefore takes much
+// forms, and stops when no form fits. Each byte is searched for labels at most twice. No text therefore takes much
 // longer than another text of the same size.
 //
 // Package view first resolves look-alikes and invisible characters. Spans are offsets in the original text.
@@ -111,7 +111,7 @@ type search struct {
 	keyed     []bool   // for each set, whether the key contains a label
 	start     int      // the start of the number for which anyNear was called last
 	next      int      // the offset for which following was computed
-	following []labels // the labels directly after the offset next
+	following []labels // the labels directly after offset s.next
 }
 
 func (f *Finder) newSearch() *search {

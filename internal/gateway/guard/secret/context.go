@@ -194,7 +194,7 @@ func valueStart(text []byte, start, nameEnd int) (at int, spaced bool) {
 	return at, false
 }
 
-// readValue reads the value that begins at offset at, with or without quotes. It returns false if the value has no end.
+// readValue reads the value that begins at text[at], with or without quotes. It returns false if the value has no end.
 func (s *scan) readValue(text []byte, at int, a *assignment) bool {
 	if a.spaced && foldHasPrefix(text[at:], "is ") { // "the API key is …"
 		at += len("is ")
@@ -242,7 +242,7 @@ func (s *scan) readValue(text []byte, at int, a *assignment) bool {
 // minValue is the minimum length of a value, including its authentication scheme if it has one.
 const minValue = 3
 
-// nameStart returns the beginning of the name around offset at. It reads at most maxName bytes.
+// nameStart returns the beginning of the name around text[at]. It reads at most maxName bytes.
 func nameStart(text []byte, at int) int {
 	for from := at; at > 0 && from-at < maxName && nameClass[text[at-1]]; {
 		at--
@@ -250,7 +250,7 @@ func nameStart(text []byte, at int) int {
 	return at
 }
 
-// isArgument reports whether the name around offset at is the first argument of a call, as in set("token", "…").
+// isArgument reports whether the name around text[at] is the first argument of a call, as in set("token", "…").
 func isArgument(text []byte, at int) bool {
 	at = nameStart(text, at)
 	return at > 1 && quotes[text[at-1]] && text[at-2] == '('
@@ -292,8 +292,7 @@ func afterOperator(text []byte, at int) int {
 	return at
 }
 
-// declared reports whether a type and an operator follow, as in "token string = ". It moves the offset at to the
-// operator.
+// declared reports whether a type and an operator follow, as in "token string = ". It advances *at to the operator.
 func declared(text []byte, at *int) bool {
 	i := *at
 	for i < len(text) && i-*at < 16 && alnum[text[i]] {
@@ -314,8 +313,8 @@ func declared(text []byte, at *int) bool {
 var stringTypes = map[string]bool{"string": true, "String": true, "str": true, "char": true, "NSString": true, "byte": true, "text": true}
 
 // valueMember reports whether the value is in a member or attribute called "value", or in the element that follows, as
-// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves the
-// offset at to the value.
+// in {"name": "TOKEN", "value": "…"}, <add key="token" value="…"/> and <key>token</key><string>…</string>. It advances
+// *at to the value.
 func valueMember(text []byte, nameEnd int, at *int) bool {
 	i := nameEnd
 	if i+2 < len(text) && text[i] == '<' && text[i+1] == '/' {

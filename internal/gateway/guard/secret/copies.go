@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// copies finds further copies of the values that were found. It finds a value of at least minCopy bytes, and parts of
-// at least minPart bytes of a longer value.
+// copies finds further copies of the values that were found. It finds copies of values of at least minCopy bytes, and
+// parts of longer values. Such a part has at least minPart bytes.
 type copies struct {
 	arena  []byte
 	values []span
@@ -103,8 +103,8 @@ func (c *copies) index() bool {
 	return true
 }
 
-// partial reports whether a part of a value is specific enough to search for. A part without a digit is not, because it
-// may be the public prefix of a token. A part with a space is not, because it may be in the header of a private key.
+// partial reports whether a part of a value is specific enough to search for. A part without a digit may be the public
+// prefix of a token, and a part with a space may be in the header of a private key. For both, partial returns false.
 func partial(w []byte) bool {
 	digits := 0
 	for _, b := range w {

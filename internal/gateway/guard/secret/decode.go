@@ -179,7 +179,7 @@ func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 	}
 }
 
-// tryWord tries the formats without a literal at the word that begins at offset at.
+// tryWord tries the formats without a literal at the word that begins at text[at].
 func (s *scan) tryWord(text []byte, at int, dst []Match) []Match {
 	e := s.Engine
 	candidates := e.runFirst[text[at]]
@@ -195,12 +195,12 @@ func (s *scan) tryWord(text []byte, at int, dst []Match) []Match {
 	return dst
 }
 
-// isMangled reports whether the word before offset at is part of a mangled C++ symbol, such as _ZNSt11char_traits.
+// isMangled reports whether the word before text[at] is part of a mangled C++ symbol, such as _ZNSt11char_traits.
 func isMangled(text []byte, at int) bool {
 	return at > 0 && text[at-1] == '_' && text[at] == 'Z'
 }
 
-// keyEnd returns the end of the private key that begins at offset start, or 0 if there is no key. The END line can be
+// keyEnd returns the end of the private key that begins at text[start], or 0 if there is no key. The END line can be
 // missing.
 func keyEnd(text []byte, start int) int {
 	head := text[start+len("-----BEGIN"):]

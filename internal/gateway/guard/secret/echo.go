@@ -36,11 +36,11 @@ const (
 )
 
 // NewEcho returns a finder for the credentials in known and for parts of the values. If a value is a JSON object, the
-// finder looks for parts of the strings inside it, at any depth. It does not look for the object's member names and its
-// other values. It does not look for parts of public strings, because answers contain the same text in harmless places.
+// finder looks for parts of the strings inside it, at any depth. It ignores the object's member names and all values
+// that are not strings. It also ignores public strings, because answers contain the same text in harmless places.
 // Public strings are the type of the credential, addresses (a URL without a credential, a host name, an e-mail address)
 // and identifiers (the field is named id or ends in _id or Id). A string is not public if the name of its field
-// suggests a secret. If a header cannot contain a string, the finder does not look for its parts.
+// suggests a secret. The finder also ignores strings that a header cannot contain.
 func NewEcho(known *Known, values []Value) *Echo {
 	e := &Echo{known: known, parts: map[uint64]struct{}{}}
 	for _, v := range values {

@@ -8,8 +8,8 @@ package secret
 // Effort is counted in steps of about 2 ns. The limits are far above the effort for the texts that people write: prose
 // needs less than one step per byte.
 const (
-	// freeEffort is the effort that a text of any length may need. Of 519 MB of real files, one needed more than 12 << 10
-	// steps, and none more than 16 << 10.
+	// freeEffort is the effort that a text of any length may need. In 519 MB of real files, only one file needed more than
+	// 12 << 10 steps, and no file needed more than 16 << 10.
 	freeEffort = 16 << 10
 	// foundEffort is the effort to remember a match, and to search for its copies.
 	foundEffort = 24
@@ -33,8 +33,8 @@ const RuleUnscanned = "unscanned"
 const (
 	// maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
 	maxGiveUp = 256
-	// afterStop is the number of bytes after the stop that the other forms of the text still include, because a token
-	// in them can begin before the stop.
+	// afterStop is the number of bytes that the other forms of the text include after the offset at which the scan
+	// stopped. A token in these forms can begin before that offset.
 	afterStop = 1 << 10
 )
 

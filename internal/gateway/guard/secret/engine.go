@@ -43,9 +43,9 @@ type Engine struct {
 	classes classes
 	formats []*format
 	runs    []*format // formats without a literal, at most 16; they are tried at long runs of letters and digits
-	// runFirst and runLast have one bit for each format in runs. If the format begins with its long part, runFirst has
-	// the bit set at each byte that can begin the format. Otherwise, runLast has it set at each byte that can precede
-	// the long part.
+	// runFirst and runLast have one bit for each format in runs. If the format begins with its long part, its bit is set
+	// in runFirst for each byte that can begin the format. Otherwise, its bit is set in runLast for each byte that can
+	// precede the long part.
 	runFirst, runLast [256]uint16
 	beside            set // the characters that can precede or follow the long part of a format in runs
 	set               *literal.Set

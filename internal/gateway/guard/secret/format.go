@@ -24,7 +24,7 @@ type format struct {
 	weak bool
 	// named is set if the format applies only to values that are assigned to a certain name.
 	named bool
-	// wide is set if the credential has a run of more characters than a hash has digits.
+	// wide is set if the credential has a run that is as long as a hash and is not limited to hex digits.
 	wide bool
 }
 

@@ -69,7 +69,7 @@ var nameWords = sync.OnceValue(func() (out struct {
 	return out
 })
 
-// passwordWords lists the words in names of passwords that also have the word "pass" or "pwd".
+// passwordWords lists the words that mark a name as the name of a password.
 const passwordWords = `passw passphrase passcode passkey userpwd dbpwd requirepass rootpw kennwort contrase senha identified motdepasse`
 
 // lastWord appends the last word of a name to dst, in lower case. The last word of tokenUrl, token_url and TOKEN-URL is

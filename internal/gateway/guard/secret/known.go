@@ -95,9 +95,9 @@ func encodeAligned(enc *base64.Encoding, secret string, shift int) string {
 	return text[(8*shift+5)/6 : 8*(shift+len(secret))/6]
 }
 
-// nestedStrings returns the strings inside a JSON object, such as a service account key, for which the callback returns
-// true. The callback takes a string and the name of the field that contains it. The second result is false for a value
-// that is not a JSON object.
+// nestedStrings finds the strings inside a JSON object, such as a service account key. It returns the strings for which
+// the callback returns true. The callback takes a string and the name of the field that contains it. The second result
+// is false for a value that is not a JSON object.
 func nestedStrings(value string, include func(name, s string) bool) (list []string, object bool) {
 	if len(value) == 0 || value[0] != '{' || !jsontext.Value(value).IsValid() {
 		return nil, false

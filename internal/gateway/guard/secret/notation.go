@@ -17,7 +17,7 @@ func isSetter(text []byte, start, end int) bool {
 	return end-start > len("setPass") && foldHasPrefix(text[start:], "set")
 }
 
-// isDirective reports whether a line consists only of a name, which begins at offset at, and its value. A keyword such
+// isDirective reports whether a line consists only of a name, which begins at text[at], and its value. A keyword such
 // as ENV may precede the name.
 func isDirective(text []byte, at int, a assignment) bool {
 	end := a.end
@@ -89,7 +89,7 @@ func (s *scan) tryProse(text []byte, start, end int, dst []Match) []Match {
 	return dst
 }
 
-// sentenceEnd returns the end of the password that begins at offset at of a sentence. It returns 0 if there is no
+// sentenceEnd returns the end of the password that begins at text[at] in a sentence. It returns 0 if there is no
 // password, or only a value that looks like a word or a number.
 func (s *scan) sentenceEnd(text []byte, at int) int {
 	for n := 0; n < 2 && at < len(text) && (quotes[text[at]] || text[at] == '*'); n++ {
@@ -128,7 +128,7 @@ func (s *scan) tryDSN(text []byte, start, _ int, dst []Match) []Match {
 	return s.found(text, start-len(value), start, "connection-string-password", rankName, dst)
 }
 
-// option is the option of a command that takes a password. If attached is set, the value follows without a space.
+// option is a command-line option that takes a password. If attached is set, the value follows without a space.
 type option struct {
 	text     string
 	attached bool

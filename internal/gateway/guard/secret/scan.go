@@ -237,8 +237,8 @@ func (s *scan) findCopies(dst []Match) []Match {
 	return dst
 }
 
-// readLookAlikes sets the view to the words of a text that mix ASCII and other characters, as a person reads them. It
-// reports whether there are such words.
+// readLookAlikes finds the words that mix ASCII and other characters. It sets the view to these words as a person reads
+// them. It reports whether there are such words.
 func readLookAlikes(text []byte, v *view.View) bool {
 	v.Reset()
 	limit := freeDecode + len(text)/16 // this is slow
@@ -378,7 +378,7 @@ func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 // takesLetter contains the characters that can both follow the backslash of an escape and begin a token.
 var takesLetter = bytesOf("nrtux")
 
-// afterBackslash reports whether a backslash, or the beginning of a hexadecimal escape, precedes offset at.
+// afterBackslash reports whether a backslash, or the beginning of a hexadecimal escape, precedes text[at].
 func afterBackslash(text []byte, at int) bool {
 	return at > 0 && (text[at-1] == '\\' || at > 1 && text[at-1] == 'x' && text[at-2] == '\\')
 }
@@ -389,7 +389,7 @@ func (s *scan) resetLayer() {
 	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
 }
 
-// runEnd returns the end of the run of a class at offset at. It does not look further than offset limit.
+// runEnd returns the end of the run of class k that begins at text[at]. It stops at text[limit].
 func (s *scan) runEnd(text []byte, k class, at, limit int) int {
 	r := &s.runs[k]
 	limit = min(limit, len(text))
@@ -414,7 +414,7 @@ func (s *scan) runEnd(text []byte, k class, at, limit int) int {
 	return end
 }
 
-// span returns the end of the bytes of a class in text[at:limit].
+// span returns the end of the bytes of class k that begin at text[at]. It stops at text[limit].
 func (s *scan) span(text []byte, k class, at, limit int) int {
 	member, bit, end := &s.classes.member, uint64(1)<<k, at
 	for end+4 <= limit && member[text[end]]&member[text[end+1]]&member[text[end+2]]&member[text[end+3]]&bit != 0 {
@@ -427,7 +427,7 @@ func (s *scan) span(text []byte, k class, at, limit int) int {
 	return end
 }
 
-// tryFormat appends a match to dst if the text at offset start has a format.
+// tryFormat appends a match to dst if the text at offset start matches the format f.
 func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match {
 	if start < 0 || !f.inner && inWord(text, start) {
 		return dst
@@ -508,7 +508,7 @@ func inBlob(text []byte, start, end int) bool {
 	return around >= minBlob && measure(text[from:start]).other+measure(text[end:to]).other < around/8
 }
 
-// inWord reports whether offset at is in the middle of a word. The letter of an escape such as \n is not part of a word.
+// inWord reports whether text[at] is in the middle of a word. The letter of an escape such as \n is not part of a word.
 func inWord(text []byte, at int) bool {
 	if at == 0 || !alnum[text[at-1]] || !alnum[text[at]] {
 		return false
@@ -552,8 +552,7 @@ const minCut = 8
 const minWeak = 3
 
 // looksRandom reports whether the variable part of a token looks random: it is not an example, does not consist of
-// words, and is not repetitive. If the token has no distinctive prefix, a value with one or two digits can still
-// consist of words.
+// words, and is not repetitive. Without a distinctive prefix, even a value with one or two digits can count as words.
 func looksRandom(value []byte, prefixed bool) bool {
 	q := measure(value)
 	words := q.size >= 12 && q.wordy() && (q.digits == 0 || q.digits < 3 && !prefixed)

@@ -19,8 +19,8 @@ import (
 
 // maxWork bounds the work of a check, in units of at most about 25 ns and a few bytes of memory. One evaluation of a
 // schema costs schemaWork, one comparison with a member of an object costs memberWork, and one evaluated part that is
-// remembered costs seenWork. maxNesting bounds how deeply evaluations can be nested, and so ends a schema that refers
-// to itself endlessly.
+// remembered costs seenWork. maxNesting limits the depth of nested evaluations, so that a schema that refers to itself
+// cannot run endlessly.
 const (
 	maxWork    = 4_000_000
 	schemaWork = 8
@@ -196,8 +196,8 @@ func (e *evaluation) inside(s *jsonschema.Schema, v any, at step, report bool) b
 	return ok
 }
 
-// each calls the callback do for each member of an object until do returns false. If problems are reported, the members
-// are sorted, so that the same value always has the same problems.
+// each calls a callback for each member of an object until the callback returns false. If problems are reported, the
+// members are sorted, so that the same value always has the same problems.
 func (e *evaluation) each(object map[string]any, report bool, do func(name string, v any) bool) {
 	if report {
 		start := len(e.names)
@@ -521,8 +521,8 @@ func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *se
 }
 
 // dynamic checks a dynamic reference. In a schema with a single resource, a dynamic reference means the same as $ref.
-// The function compile rejects schemas with several resources. The only exception is a reference to the schema of JSON
-// Schema itself.
+// The function compile rejects schemas with several resources. The only exception is a reference to a meta-schema of
+// JSON Schema.
 func (e *evaluation) dynamic(s *jsonschema.Schema, v any, report bool, parts *seen) bool {
 	if !strings.HasPrefix(s.Location, home) {
 		e.err = errMetaSchema
@@ -534,7 +534,7 @@ func (e *evaluation) dynamic(s *jsonschema.Schema, v any, report bool, parts *se
 	return s.DynamicRef == nil || e.matches(s.DynamicRef.Ref, v, report, parts)
 }
 
-var errMetaSchema = errors.New("the schema refers to the schema of JSON Schema")
+var errMetaSchema = errors.New("the schema refers to a meta-schema of JSON Schema")
 
 // unevaluated checks the parts of a value that no other keyword has evaluated.
 func (e *evaluation) unevaluated(s *jsonschema.Schema, v any, report bool, parts *seen) bool {

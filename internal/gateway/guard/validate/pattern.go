@@ -32,8 +32,8 @@ func (p *pattern) work(text string) int {
 // patterns compiles the regular expressions of a schema and counts their instructions.
 type patterns struct{ used int }
 
-// maxInstructions limits the total number of instructions of the regular expressions in a schema. Each expression counts
-// as often as the library compiles it, which is twice.
+// maxInstructions limits the total number of instructions of the regular expressions in a schema. Each expression
+// counts twice, because the library compiles it twice.
 const maxInstructions = 100_000
 
 var errPatterns = errors.New("the regular expressions of the schema are too large")
@@ -146,8 +146,8 @@ func (s *stoppable) ReadRune() (rune, int, error) {
 // of ranges.
 const expressionWork = 500
 
-// hasFormat reports whether a text has a format. To check the format regex, the library would compile the text, which
-// takes memory for each repetition in the expression. So hasFormat only parses it.
+// hasFormat reports whether a text has the given format. For the format "regex", the library would compile the text,
+// which takes memory for each repetition. hasFormat only parses the text.
 func (e *evaluation) hasFormat(format *jsonschema.Format, text string) bool {
 	if format.Name != "regex" {
 		return e.spend(2*(schemaWork+len(text))) && format.Validate(text) == nil

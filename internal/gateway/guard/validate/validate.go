@@ -7,7 +7,7 @@
 //
 // The package github.com/santhosh-tekuri/jsonschema compiles the schemas: it resolves references, knows the drafts, and
 // rejects invalid schemas. Its own validation cannot be stopped and keeps an error for each part of a value that does
-// not match, so this package evaluates the compiled schema itself. A test compares both.
+// not match, so this package evaluates the compiled schema itself. A test compares the results of both.
 package validate
 
 import (

@@ -117,7 +117,7 @@ func (s *set) next(text []byte, at, n int) int {
 		if i-start >= n-1 {
 			return start
 		}
-		// There are fewer than n bytes up to offset i. Check whether enough follow.
+		// Fewer than n bytes of this run precede offset i. Check whether enough bytes follow.
 		end := i + 1
 		for end < len(text) && end-start < n && s[text[end]] {
 			end++

@@ -46,8 +46,8 @@ func (v *View) startAt(i int) {
 	v.cuts = append(v.cuts, cut{at: int32(len(v.Text)), shift: int32(i - len(v.Text))})
 }
 
-// startAfter begins a part of the view with a unit. In the view, the unit extends from offset at to the end. In the
-// source, it ends at offset i and has the given size.
+// startAfter begins a part of the view with a unit. In the view, the unit is Text[at:]. In the source, the unit has the
+// given size and ends at offset i.
 func (v *View) startAfter(at, size, i int) {
 	v.cuts = append(v.cuts, cut{int32(at), int32(i - len(v.Text)), uint8(len(v.Text) - at), uint8(size)})
 }

@@ -1,5 +1,5 @@
-// Package validatetest generates schemas and values that are made to take as much work as possible. The same seed always
-// gives the same cases. Tests check that their work is bounded, and a benchmark measures what they cost.
+// Package validatetest generates schemas and values that are made to take as much work as possible. The same seed
+// always gives the same cases. Tests check that the work for each case is bounded, and a benchmark measures this work.
 package validatetest
 
 import (
@@ -118,7 +118,7 @@ func (g *generator) schema(i int) Case {
 	return Case{name, fmt.Sprintf(`{%s"allOf":[%s],"$defs":{%s}}`, draft, schema, strings.Join(g.defs, ",")), value}
 }
 
-// leaves generate schemas, each with a value that is expensive to check.
+// leaves contains functions that generate a schema and a value that is expensive to check.
 var leaves = []struct {
 	name   string
 	draft7 bool
@@ -236,7 +236,7 @@ var leaves = []struct {
 	}},
 }
 
-// wraps generate a schema that applies another schema several times.
+// wraps contains functions that generate a schema that applies another schema several times.
 var wraps = []struct {
 	name string
 	make func(g *generator, ref, value string) (schema, newValue string)

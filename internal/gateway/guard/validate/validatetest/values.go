@@ -20,7 +20,7 @@ var ordinary = []struct{ name, schema string }{
 	{"everything checked", `{"unevaluatedProperties":false,"allOf":[{"properties":{"x":{"unevaluatedItems":{"type":"number"},"unevaluatedProperties":{"type":"number"}}}}]}`},
 }
 
-// texts generate the member "x" of a hostile value.
+// texts contains functions that generate the member "x" of a hostile value.
 var texts = []struct {
 	name string
 	make func(g *generator) string
