@@ -218,7 +218,7 @@ var Clients = []*Client{
 		Name: "continue", Title: "Continue",
 		After:  "reload the window of your editor; Continue offers MCP tools in agent mode",
 		editor: jsonFile{key: "mcpServers", reads: standard, shape: usual},
-		// Continue reads each JSON file in this folder, so its own YAML file stays unchanged.
+		// The client Continue reads each JSON file in this folder, so ambit does not change Continue's own YAML file.
 		files: []string{"~/.continue/mcpServers/ambit.json"}, folder: "~/.continue",
 	},
 	{

@@ -198,7 +198,7 @@ func (f yamlFile) render(key string, e Entry, indent, eol string) string {
 	return strings.Join(lines, eol) + eol
 }
 
-// remove removes the entry, and the key of the entries if ambit made it and it has become empty.
+// remove removes the entry. If made is true and no other entry is left, it also removes the key of the entries.
 func (f yamlFile) remove(text []byte, key string, made bool) (edited, error) {
 	d, err := f.parse(text)
 	if err != nil {

@@ -26,9 +26,9 @@ const (
 	returnLife    = 10 * time.Minute
 )
 
-// wayBack is the content of the cookie that leads from AnswerPath back to the session that began a sign-in. If the
-// sign-in began on the page [signin.PagePath], there is no session of the console. Who and Session then identify who
-// began the sign-in, and only the browser with this cookie can complete it.
+// wayBack is the content of the cookie that leads from AnswerPath back to the session that began a sign-in. A sign-in
+// that began on the page [signin.PagePath] has no console session. In this case, Who and Session identify the person,
+// and only the browser with this cookie can complete the sign-in.
 type wayBack struct {
 	Home    string              `json:"h,omitempty"`
 	Who     *identity.Principal `json:"p,omitempty"`

@@ -61,7 +61,7 @@ type Backend interface {
 	Pages(ctx context.Context, name string, who *identity.Principal, session string, until time.Time) string
 	// Why explains whether a call would be allowed, as "ambit why" does.
 	Why(ctx context.Context, name string, c *call.Call) (*Verdict, error)
-	// Address returns the URL of an agent for MCP clients, as the client that sent r reaches it.
+	// Address returns the URL of an agent for MCP clients. Without a public URL, it uses the host of the request r.
 	Address(r *http.Request, name string) string
 	// KeyNames returns the names that people gave to API keys, by principal. It omits keys that have no name.
 	KeyNames(ctx context.Context) (map[string]string, error)

@@ -195,8 +195,8 @@ func (s *session) id() string { return "console session " + s.Token }
 
 const maxForm = 1 << 20
 
-// signedIn returns a handler that calls the handler next for requests with a valid session. Requests other than GET
-// must also contain the session's form token.
+// signedIn returns a handler that passes requests with a valid session to the given page. Requests other than GET must
+// also contain the session's form token.
 func (c *Console) signedIn(next page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.sessionOf(r)

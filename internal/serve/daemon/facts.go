@@ -36,7 +36,7 @@ type ServerAccess struct {
 	// runs it can use.
 	Confined bool         `json:"confined"`
 	Access   agent.Access `json:"access"`
-	// Proposed lists the proposed rights that are not in force.
+	// Proposed lists the rights that the manifest proposes and that are not in force.
 	Proposed agent.Access `json:"proposed"`
 	// Never contains the kinds of right that a confined server lacks entirely. The possible kinds are write, connect
 	// and execute.

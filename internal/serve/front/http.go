@@ -126,7 +126,7 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string, a
 type streamKey struct{}
 
 // WithStreams returns a context for [HTTP.Serve]. Serve calls the function begin for a request that only listens for
-// notifications. The stream ends with the context that begin returns. A callback is necessary, because Serve must parse
+// notifications. The stream ends when the context from begin is done. A callback is necessary, because Serve must parse
 // the message to find out whether the request listens.
 func WithStreams(ctx context.Context, begin func(context.Context) (context.Context, func())) context.Context {
 	return context.WithValue(ctx, streamKey{}, begin)

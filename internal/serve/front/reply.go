@@ -33,7 +33,8 @@ func (s *reply) event(message []byte) bool {
 	return !s.done && s.stream && s.write("event: message\ndata: ", message)
 }
 
-// write writes the head, the message and an empty line to the stream. The caller must hold the mutex.
+// write writes head, the message and an empty line to the stream. The parameter head contains the lines before the
+// message. The caller must hold the mutex.
 func (s *reply) write(head string, message []byte) bool {
 	s.begin()
 	// Because of the deadline, a client that does not read is disconnected.

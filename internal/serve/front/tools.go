@@ -252,7 +252,7 @@ func (a *Agent) skillOf(r *request) (call.Allowlist, *call.Refusal, *rpcError) {
 	return chosen, nil, nil
 }
 
-// intersection allows only what both of its allowlists allow.
+// intersection allows a URI only if both allowlists allow it.
 type intersection [2]call.Allowlist
 
 func (b intersection) Allows(uri string) bool { return b[0].Allows(uri) && b[1].Allows(uri) }

@@ -36,7 +36,7 @@ func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
 	return c
 }
 
-// Reference returns the argument with which a command names an agent: the agent's name if it is installed, and
+// Reference returns the command-line argument that identifies an agent: the agent's name if it is installed, and
 // otherwise the path of its manifest.
 func Reference(h home.Home, file, name string) string {
 	path, err := filepath.Abs(file)

@@ -81,9 +81,9 @@ type Tokens interface {
 }
 
 // Authorize returns a function that adds an authorization header to requests to an agent's remote servers. The header
-// contains the token of a sign-in, and the function also returns this token. Some agents require a sign-in. If no
-// sign-in covers the server's host, the function returns a refusal for such an agent, and adds no header for any other
-// agent. If tokens is nil, Authorize returns nil.
+// contains the token of a sign-in, and the function also returns this token. If no sign-in covers the server's host,
+// the function adds no header, or returns a refusal if the agent requires a sign-in. If tokens is nil, Authorize
+// returns nil.
 func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
 	if tokens == nil {
 		return nil

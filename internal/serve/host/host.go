@@ -82,13 +82,13 @@ type Options struct {
 	Agents action.Caller
 	// Pool keeps sandboxes ready for programs. The caller closes Pool.
 	Pool *sandbox.Pool
-	// OnDenial is called each time a sandbox refused something to a server. It may be nil.
+	// OnDenial is called each time a sandbox denies an operation of a server. It may be nil.
 	OnDenial func(toolserver.Denial)
 	// OnUse receives everything that the servers try to use, as described at [toolserver.Confinement]. It may be nil.
 	OnUse func(alias string, use agent.Right, found func() bool)
 	// Protected lists files and folders that tool servers cannot change, even if a manifest lets them write there.
 	Protected []string
-	// Extra returns rights that a server has in addition to its own, until ambit ends. It may be nil.
+	// Extra returns additional rights of a server, which last until ambit exits. It may be nil.
 	Extra func(s *agent.Server) agent.Access
 	// Log receives the output and the state changes of servers.
 	Log func(alias, line string)
@@ -114,8 +114,7 @@ type Options struct {
 	Lazy bool
 	// If Persist is set, a server is started again if its first start fails. Long-running agents set Persist.
 	Persist bool
-	// If Contain is set, a server is refused unless its program can run in its own PID namespace with ambit's files
-	// hidden.
+	// If Contain is set, a server starts only if its program can run in its own PID namespace, with ambit's files hidden.
 	Contain bool
 	// ServerIdle is how long an unused lazy server keeps running. Zero means 10 minutes.
 	ServerIdle time.Duration
