@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Access lists what one tool server is allowed to use on this machine. A sandbox enforces the list: everything else
-// does not exist for the server.
+// Access lists what one tool server is allowed to use on this machine. A sandbox enforces the list and hides everything
+// else from the server.
 type Access []Right
 
 // Right allows a server to use one thing.
@@ -181,7 +181,7 @@ func (r Right) String() string {
 type mention struct {
 	// name is the name of the setting or flag. It may be empty.
 	name, text string
-	// where describes the place of the text for the owner.
+	// where describes the location of the text in messages to the owner.
 	where string
 }
 

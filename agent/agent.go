@@ -296,10 +296,10 @@ func (a *Agent) RunsHere() bool {
 		slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Binding != nil })
 }
 
-// Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the
-// server at the agent's URL. The copy has no program, skills or credential slots, because the host has them. If the
-// agent cannot run without its host, the server also carries out the tools without a binding. Otherwise, clients
-// can see the tools without a binding, but cannot call them.
+// Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the server
+// at the agent's URL. The copy has no program, skills or credential slots, because the host has them. Some tools may
+// have no binding. If the agent cannot run without its host, the server also carries out these tools. Otherwise,
+// clients can see these tools, but cannot call them.
 func (a *Agent) Remote() *Agent {
 	r := *a
 	r.Program, r.Skills, r.Slots = nil, nil, nil
