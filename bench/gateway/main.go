@@ -87,8 +87,8 @@ type tally struct {
 	rss      int64           // the maximum resident memory over all rounds
 }
 
-// slice is the number of sequential calls that are made before the next way is measured. The turns are short, so that
-// other load on the machine affects all ways equally.
+// slice is the number of sequential calls in one turn. The ways take turns. The turns are short, so that other load on
+// the machine affects all ways equally.
 const slice = 50
 
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {

@@ -2,8 +2,8 @@
 //
 //	bench/run start
 //
-// It compares "ambit run" and the default agent with a minimal Go program. The minimal program reads one line and
-// writes one line. The two programs are started in turn. The command needs bin/ambit, which make build creates.
+// It compares "ambit run", started with the default agent, and a minimal Go program. The minimal program reads one line
+// and writes one line. The two programs are started in turn. The command needs bin/ambit, which make build creates.
 package main
 
 import (
