@@ -26,8 +26,7 @@ type lockFlags struct {
 	check, update, yes, writeTools bool
 	scripts                        []string
 	dev                            development
-	// imported is set for a manifest that was just imported. The side-effect classes of the tools are allowed, except
-	// shell.
+	// imported is set for a manifest that was just imported. All side-effect classes except shell are then allowed.
 	imported bool
 	// untrusted is set if the user has not agreed to the manifest. The servers can then only read the paths that the
 	// manifest names. They cannot write, connect or start programs, and they get no environment variables.

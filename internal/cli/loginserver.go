@@ -90,7 +90,7 @@ func signInGaps(h home.Home, m *manifest.Manifest, a *agent.Agent) (gaps []signI
 	return gaps
 }
 
-// installedGaps returns the ended sign-ins of an agent as messages, and the servers without a sign-in as commands.
+// installedGaps returns a message for each ended sign-in of an agent, and a command for each server without a sign-in.
 func installedGaps(h home.Home, f *daemon.Found) (ended, without []string) {
 	if f.Problem != nil || f.Manifest.Agent() == nil {
 		return nil, nil
@@ -132,7 +132,7 @@ func examineSignIns(ctx context.Context, h home.Home) (doctorCheck, error) {
 	return good("sign-ins", "no sign-in has ended"), nil
 }
 
-// target finds the remote server in the arguments.
+// target finds the remote server that the arguments name.
 func (t *terminal) target(ctx context.Context, asked serverLogin) (*agent.Server, signin.Target, error) {
 	var none signin.Target
 	m, err := t.loadFor(asked.dev, asked.agent, "")

@@ -106,8 +106,8 @@ func (t *terminal) noStore() error {
 		"there is no store in %s yet", t.home.Dir())
 }
 
-// daemonElsewhere returns the home's daemon if its store is not in the home. Otherwise it returns nil. This includes a
-// daemon that was killed, because its store still contains the keys, the approvals and the journal.
+// daemonElsewhere returns the home's daemon if its store is not in the home. Otherwise it returns nil. The daemon may
+// have been killed, but its store still contains the keys, the approvals and the journal.
 func (t *terminal) daemonElsewhere() *daemon.Client {
 	d, err := daemon.FindDaemon(t.home)
 	if err != nil || d.Store == "" || !store.IsURL(d.Store) {
@@ -155,9 +155,9 @@ func (t *terminal) openStoreWith(
 	return b, nil
 }
 
-// beginRegister adopts the rows of a SQLite store that an earlier version of ambit made. It does not ask, because only
-// the owner can write to the home. It adopts rows only once: if the register disappears later, something other than
-// ambit deleted it, and the owner must run "ambit key adopt", as for a PostgreSQL store.
+// beginRegister adopts the rows of a SQLite store that an earlier version of ambit made. It does not ask the user,
+// because only the owner can write to the home. It adopts rows only once: if the register disappears later, something
+// other than ambit deleted it, and the owner must run "ambit key adopt", as for a PostgreSQL store.
 func beginRegister(ctx context.Context, h home.Home, r *authority.Register) error {
 	if _, err := os.Stat(h.Begun()); err == nil {
 		return nil

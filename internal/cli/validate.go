@@ -254,7 +254,8 @@ func (t *terminal) reportJSON(c *validation) error {
 
 var entryLine = regexp.MustCompile(`(?m)^[ \t]*entry[ \t]*=[ \t]*(.*?)[ \t\r]*$`)
 
-// findPrograms reports Covenant manifests whose script does not exist. A compiled program can be built later.
+// findPrograms reports Covenant manifests whose script does not exist. It ignores missing compiled programs, because
+// they can be built later.
 func (c *validation) findPrograms(strict bool) {
 	for _, m := range c.files {
 		a := m.Agent()

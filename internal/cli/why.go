@@ -90,8 +90,9 @@ func checkedAttributes(who *identity.Attributes) (*identity.Attributes, error) {
 	return who, nil
 }
 
-// supposeKey gives the caller the groups of an API key if the key has the caller's principal. It does nothing if flags
-// say how the caller signed in. Without these groups, the answer would be wrong for each real call with that key.
+// supposeKey gives the caller the groups of an API key if the key has the caller's principal. Without these groups, the
+// answer would be wrong for each real call with that key. If flags say how the caller signed in, supposeKey does
+// nothing.
 func (t *terminal) supposeKey(ctx context.Context, b *store.Store, c *call.Call) error {
 	if a := c.Attributes; len(a.Groups) > 0 || len(a.AMR) > 0 || a.Issuer != "" || a.ACR != "" {
 		return nil
@@ -254,7 +255,8 @@ func emptyStore(ctx context.Context) (b *store.Store, end func(), err error) {
 
 func limited(t *agent.Tool) bool { return t != nil && (t.Policy.Rate != nil || t.Policy.Spend != nil) }
 
-// toolAsked returns the tool with the given name, <server>/<tool> or URI, or nil. Versions in URIs are ignored.
+// toolAsked returns the tool with the given name, <server>/<tool> or URI. It ignores versions in URIs. If there is no
+// such tool, toolAsked returns nil.
 func toolAsked(a *agent.Agent, asked string) *agent.Tool {
 	var bare *agent.Tool
 	for i := range a.Tools {
@@ -304,7 +306,7 @@ func (t *terminal) verdict(v *whyVerdict) {
 	t.printf("%s\n", t.paint(colour, text))
 }
 
-// summary returns a one-sentence summary of the answer, and the style to print it in.
+// summary returns the style and the text of a one-sentence summary of the answer.
 func (v *whyVerdict) summary() (style, string) {
 	const refused, lacks = "the call would be refused", " because something that the call needs is missing"
 	switch {

@@ -131,8 +131,8 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 
 var errNoProgram = errors.New("the agent is not a program that takes tasks")
 
-// programDaemon returns a daemon that runs the programs in the folders for a worker. The daemon does not listen for
-// requests.
+// programDaemon returns the daemon of a worker. The daemon runs the programs in the given folders, but does not listen
+// for requests.
 func (t *terminal) programDaemon(
 	o host.Options, folders []string, programs *daemon.Served,
 ) (*daemon.Daemon, error) {
