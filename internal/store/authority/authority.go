@@ -99,8 +99,7 @@ func New(db *DB, keys Keys) *Register {
 	return &Register{DB: db, keys: keys, root: hex.EncodeToString(id[:8])}
 }
 
-// Head identifies a state of a register. A query that joins authority_head can read the head together with another
-// row.
+// Head identifies a state of a register. A query that joins authority_head can read the head together with another row.
 type Head struct {
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
@@ -209,7 +208,7 @@ func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
 	return v, nil
 }
 
-// load reads the register and checks its keyed hash. A store without a register has an empty one.
+// load reads the register and checks its keyed hash. If the store has no register, the result is an empty register.
 func (r *Register) load(tx state.Tx, h Head) (*View, error) {
 	if h.MAC == nil {
 		return &View{}, nil
@@ -278,8 +277,8 @@ type Row struct {
 	Content []byte
 	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
-	// Gives describes, for a person, what the row allows and who made it. It is set only in claims,
-	// which are rows as read from their tables.
+	// Gives describes, for a person, what the row allows and who made it. It is set only in claims, which are rows as
+	// read from their tables.
 	Gives string
 }
 
@@ -366,8 +365,8 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 	return n, err
 }
 
-// UsedKept is how long a used id stays in the register after it expires. If a clock was ahead and is set back, an id
-// that has expired can become valid again, and must then still be recorded as used.
+// UsedKept is how long a used id stays in the register after it expires. If a clock is set back, an expired id can
+// become valid again. It must then still be recorded as used.
 const UsedKept = 31 * 24 * time.Hour
 
 // Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops

@@ -4,10 +4,10 @@
 // sequence number (seq). The leaf of a record is the hash of the exact JSON bytes in the store. The bytes begin with
 // log and seq, so a record cannot be moved.
 //
-// [Journal.Append] runs in the transaction that ends a call. It inserts a row for the leaf and updates the head of
-// the log. The head contains the edge, which is the list of the hashes of the complete subtrees. An append needs no
-// other part of the tree. A process remembers the edge after its own last append. It reads the head again only
-// if another process has changed the stored edge.
+// [Journal.Append] runs in the transaction that ends a call. It inserts a row for the leaf and updates the head of the
+// log. The head contains the edge, which is the list of the hashes of the complete subtrees. An append needs no other
+// part of the tree. A process remembers the edge after its own last append. It reads the head again only if another
+// process has changed the stored edge.
 //
 // The hashes of 256 consecutive leaves are also stored together as a tile. The root of a tile is part of a tile of
 // the next level. A proof reads a few tiles and never the whole log.

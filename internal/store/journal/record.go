@@ -46,7 +46,7 @@ type Record struct {
 	// Call is the id of the call. Parent is the id of the enclosing call, if any.
 	Call   string `json:"call"`
 	Parent string `json:"parent,omitempty"`
-	// Agent is the name that the agent runs under. ID is the id in the agent's manifest. Digest is the digest of the
+	// Agent is the name under which the agent runs. ID is the id in the agent's manifest. Digest is the digest of the
 	// manifest.
 	Agent     string `json:"agent"`
 	ID        string `json:"id"`
@@ -81,7 +81,7 @@ type Record struct {
 	// Replay is the id of an earlier call with the same idempotency key. It is set if the call returned the result of
 	// that earlier call.
 	Replay string `json:"replay,omitempty"`
-	// Approval is the id of the approval that the call waited for, if any.
+	// Approval is set if the call waited for an approval. It is the id of the approval.
 	Approval string `json:"approval,omitempty"`
 	// Contacted lists the hosts that the tool's server contacted while the call ran. Each host is HOST:PORT. Refused
 	// lists what the server's sandbox refused in that time. If the server carried out other calls at the same time, the
@@ -100,8 +100,7 @@ type Record struct {
 	Erasure *Erasure `json:"erasure,omitempty"`
 }
 
-// Capabilities lists the capabilities that an agent requires of its callers, the capabilities that are optional, and
-// the capabilities that the caller had.
+// Capabilities lists an agent's required and optional capabilities, and the capabilities that the caller had.
 type Capabilities struct {
 	Required []string `json:"required,omitempty"`
 	Optional []string `json:"optional,omitempty"`

@@ -32,8 +32,7 @@ type Ends map[int64]int64
 
 const (
 	defaultLimit = 100
-	// maxSkew is the maximum amount by which the times of records can be out of order, for example because the clocks
-	// of two machines differ.
+	// Records can be out of order by at most maxSkew, for example because the clocks of two machines differ.
 	maxSkew = 24 * time.Hour
 )
 

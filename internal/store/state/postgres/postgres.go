@@ -119,9 +119,9 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 	return s, nil
 }
 
-// Config returns the settings of the connections to the store at a URL. It sets the list search_path. The list does
-// not name pg_catalog: the server searches that schema first anyway, and would also create tables there if the list
-// named it. The list ends with pg_temp, because the server would otherwise search temporary tables first.
+// Config returns the settings of the connections to the store at a URL. It sets the list search_path. The list does not
+// name pg_catalog: the server searches that schema first anyway, and would also create tables there if the list named
+// it. The list ends with pg_temp, because the server would otherwise search temporary tables first.
 func Config(url, application string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
