@@ -50,8 +50,8 @@ const (
 	maxFile     = 32 << 20
 	maxFiles    = 10_000
 	maxProblems = 1000
-	// An archive is rejected as a zip bomb if its unpacked size is larger than both ratioFrom bytes and maxRatio times
-	// the packed size.
+	// An archive is rejected as a zip bomb if its unpacked size is larger than ratioFrom bytes and also larger than
+	// maxRatio times its packed size.
 	maxRatio  = 200
 	ratioFrom = 4 << 20
 )

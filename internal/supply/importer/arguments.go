@@ -76,8 +76,8 @@ type walk struct {
 	replaced  bool // whether an argument before the target was replaced
 }
 
-// enter starts reading the arguments of a program. The parameter understood reports whether every argument
-// before the program was understood.
+// enter starts reading the arguments of a program. The parameter understood reports whether every argument before the
+// program was understood.
 func (w *walk) enter(command string, understood bool) {
 	w.family = familyOf(command)
 	w.hasTarget = w.family == nil

@@ -79,8 +79,8 @@ func (b *builder) configuration(file, name string, root map[string]any, holder a
 }
 
 // ImportAll creates one manifest from the configurations of several MCP clients. It leaves out files without servers,
-// and servers that are also in an earlier file. If no file has a server, the error is an [*Error]. If name is
-// empty, the agent is named "imported".
+// and servers that are also in an earlier file. If no file has a server, the error is an [*Error]. If name is empty,
+// the agent is named "imported".
 func ImportAll(name string, files []string, output string) (*Result, error) {
 	b := &builder{refs: map[string]string{}}
 	var servers []server

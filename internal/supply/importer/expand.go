@@ -113,7 +113,7 @@ var folderVariable = regexp.MustCompile(`\$\{(?:workspaceFolder|workspaceRoot|wo
 	`CLAUDE_PROJECT_DIR|(?:env:)?PWD|cwd|WORKSPACE_FOLDER|CLAUDE_PLUGIN_ROOT|PLUGIN_ROOT|CURSOR_PLUGIN_ROOT|extensionPath|` +
 	`extensionDir|/|pathSeparator|userHome|(?:env:)?HOME|(?:env:)?USERPROFILE)\}|^\$HOME\b|^%USERPROFILE%|^%HOME%`)
 
-// code returns the path of a file with code. The manifest needs a path that is relative to its own folder, or absolute.
+// code returns the path of a file with code. The path is absolute, or relative to the folder of the manifest.
 func (p places) code(arg string) string {
 	home, err := os.UserHomeDir()
 	if rest, ok := strings.CutPrefix(arg, "$env:HOME"); ok && err == nil {
@@ -149,8 +149,9 @@ func (p places) data(arg string) string {
 	return arg
 }
 
-// apply replaces the variables for folders in a server, and makes its relative paths independent of its working folder.
-// If the server cannot run without its working folder, the second result describes the problem and its fix.
+// apply replaces the variables for folders in the settings of a server. It also makes the server's relative paths
+// independent of the working folder. If the server cannot run without its working folder, the second result describes
+// the problem and its fix.
 func (p places) apply(s *server, cwd string) (problem string) {
 	if cwd = strings.TrimSpace(cwd); cwd != "" {
 		cwd = p.folders(cwd)

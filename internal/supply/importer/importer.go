@@ -101,7 +101,7 @@ const (
 
 // Options are the options of an import.
 type Options struct {
-	// Name is the name for an agent that is made from a configuration. If it is empty, the import chooses one.
+	// Name is the name for an agent that is made from a configuration. If it is empty, the import chooses a name.
 	Name string
 	// Only selects parts of an OpenAPI description. Each element is a tag, a path or an operation. If Only is empty,
 	// the whole description is imported.

@@ -68,8 +68,8 @@ func modifier(must bool) string {
 	return agent.Optional
 }
 
-// parameters returns the parameters of an operation. An object in the query is sent as one parameter per member,
-// unless the style of the object is deepObject.
+// parameters returns the parameters of an operation. An object in the query is sent as one parameter per member, unless
+// the style of the object is deepObject.
 func (in *input) parameters(shared, own []any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, item := range slices.Concat(shared, own) {
@@ -316,8 +316,8 @@ const (
 	textType = "text/plain"
 )
 
-// bodyKind chooses the format of a body. The results are the content type to send, and the key of the
-// chosen format in content. Both are empty if ambit can send none of the formats.
+// bodyKind chooses the format of a body. The results are the content type to send, and the key of the chosen format in
+// content. Both are empty if ambit can send none of the formats.
 func bodyKind(content map[string]any) (kind, key string) {
 	best := 0
 	for _, k := range sorted(content) {

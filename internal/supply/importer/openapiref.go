@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxFiles is the maximum number of files that a description can consist of.
+// maxFiles is the maximum number of files of a description.
 const maxFiles = 1000
 
 // documents holds the files that an OpenAPI description refers to. The description is untrusted, so it can refer only

@@ -120,8 +120,8 @@ func isWordSeparator(r rune) bool { return strings.ContainsRune("-_., :/@+*|;=",
 
 var (
 	letters = regexp.MustCompile(`^[A-Za-z]+$`)
-	// oddCase matches words with capital letters in unusual places. The usual places are the beginning of the word,
-	// and the beginning of a part with at least three letters.
+	// oddCase matches words with capital letters in unusual places. The usual places are the beginning of the word, and
+	// the beginning of a part with at least three letters.
 	oddCase   = regexp.MustCompile(`[a-z][A-Z]+[a-z]{0,1}([A-Z]|$)|[A-Z]{2,}[a-z]+[A-Z]|^[a-z]{1,2}[A-Z]{2}`)
 	decimal   = regexp.MustCompile(`^[+-]?\d{1,5}(\.\d{1,6})*(ms|s|m|h|d|k|kb|mb|gb|[KMG]i?B?|%|px)?$`)
 	datePart  = regexp.MustCompile(`^(19|20)\d{4}(\d\d)?$`)

@@ -28,8 +28,8 @@ func (b *builder) withhold(value string) {
 	}
 }
 
-// containsWithheld reports whether s contains a withheld value. A withheld value that is an ordinary word must be the
-// whole of s, because the word can also be part of the name of a package.
+// containsWithheld reports whether s contains a withheld value. If the withheld value is an ordinary word, it must be
+// equal to s, because the word can also be part of the name of a package.
 func (b *builder) containsWithheld(s string) bool {
 	return slices.ContainsFunc(b.withheld, func(secret string) bool {
 		return s == secret || !plainWords[secret] && strings.Contains(s, secret)
@@ -278,8 +278,8 @@ func (b *builder) risky(arg string) bool {
 		!fileName.MatchString(arg)
 }
 
-// passwordLike matches words with unusual characters, a user name and a password, words with the prefix of a known kind
-// of token, app passwords of four groups of four letters, and mnemonic phrases.
+// passwordLike matches words with unusual characters, user names with passwords, tokens with a known prefix, app
+// passwords (four groups of four letters), and mnemonic phrases.
 var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^[A-Za-z]{8,}:[A-Za-z]{8,}$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$` +
 	`|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
 

@@ -19,8 +19,8 @@ type NewTool struct {
 	Review bool
 }
 
-// AddTools adds tools to a server of a Matrix manifest. It removes the tool whose name is in the parameter
-// placeholder. The rest of the manifest stays unchanged, byte for byte.
+// AddTools adds tools to a server of a Matrix manifest. It removes the tool whose name is in the parameter placeholder.
+// The rest of the manifest stays unchanged, byte for byte.
 func AddTools(manifest []byte, alias string, tools []NewTool, placeholder string) ([]byte, error) {
 	return editServer(manifest, alias, func(server *hujson.Object) error {
 		list, before, err := memberOf(server, "tools")
@@ -126,9 +126,8 @@ func addReview(server *hujson.Object, before hujson.Extra, names []string) error
 	return nil
 }
 
-// layOut gives new elements of a list the same spacing as the first element, such as a line for each element. If there
-// is no space before the first element, but the key of the list begins a line, layOut puts each element on its own
-// line.
+// layOut gives new elements of a list the same spacing as the first element, such as one line per element. If there is
+// no space before the first element, but the key of the list begins a line, layOut puts each element on its own line.
 func layOut(array *hujson.Array, before hujson.Extra) {
 	if len(array.Elements) == 0 {
 		return

@@ -163,8 +163,8 @@ func (f *fetch) npmInstalled(dir string) error {
 	return nil
 }
 
-// npmScripts runs the install scripts of the dependencies in want.Scripts. It first removes from want.Scripts
-// the packages that are not dependencies, because --allow-scripts applies to all servers of an agent.
+// npmScripts runs the install scripts of the dependencies in want.Scripts. It first removes from want.Scripts the
+// packages that are not dependencies, because --allow-scripts applies to all servers of an agent.
 func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
 	var deps map[string]npmDependency
 	if err := json.Unmarshal(f.deps, &deps); err != nil {

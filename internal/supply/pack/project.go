@@ -46,7 +46,7 @@ func findProject(file, dir string) string {
 // ErrLargeProject is the error of Project for a project that exceeds the limits.
 var ErrLargeProject = fmt.Errorf("the project has more than %d files or %d MiB", maxProjectFiles, maxProjectBytes>>20)
 
-// isScript reports whether an interpreter runs a local file, because the command or the file's first line names one.
+// isScript reports whether a local file is a script. The interpreter is in the command or in the file's first line.
 func isScript(ref Ref, file string) bool {
 	if ref.Runtime != "" {
 		return true

@@ -68,7 +68,7 @@ func (c Config) hostOf(id string) string {
 }
 
 // isNamespace reports whether a text is a domain in reverse order. It returns false for a text that could also be a
-// domain in the usual order, because the owner of another domain could then provide the server.
+// domain in the usual order. This domain can have a different owner, who could then provide the server.
 func isNamespace(text string) bool {
 	labels := strings.Split(text, ".")
 	return len(labels) > 1 && isTopLevel(labels[0]) &&

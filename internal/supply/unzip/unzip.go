@@ -1,7 +1,7 @@
 // Package unzip opens untrusted zip archives with bounded memory.
 //
 // The directory at the end of an archive lists the entries. The package archive/zip reads the whole directory before
-// the caller can count the entries, and each entry takes at least 46 bytes in the archive and several times as much in
+// the caller can count the entries. Each entry takes at least 46 bytes in the archive, and several times as much in
 // memory. The archive declares the directory size and the number of entries, but these values do not limit how much
 // archive/zip reads. It reads entries until it finds something else. Only then does it compare the number of entries
 // with the declared number, and it compares only the low 16 bits. This package therefore limits the number of bytes
