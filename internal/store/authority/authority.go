@@ -19,7 +19,7 @@
 // # Older registers
 //
 // An attacker could restore the whole register together with the rows. A process therefore remembers the highest
-// version that it has seen, and a home remembers it for its PostgreSQL stores in a file (see [Memory]). An older
+// version that it has seen, and a home records the version for its PostgreSQL stores in a file (see [Memory]). An older
 // register is refused with [ErrOlder]. A machine that uses the store for the first time has seen no version. It cannot
 // detect an old register, because nothing in the store can prove that a register is the newest one. The home also
 // remembers the root key, because an attacker with an older root key can make a register with any version.

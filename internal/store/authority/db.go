@@ -13,7 +13,7 @@ import (
 // reject an older register.
 type DB struct {
 	state.DB
-	// Warn reports that the home cannot remember a register. It may be nil. It must be set before the store is used.
+	// Warn, if not nil, is called when the home cannot remember a register. It must be set before the store is used.
 	Warn func(error)
 
 	memory *Memory // nil if the home does not remember registers

@@ -25,8 +25,8 @@ import (
 //
 // The id has 10 characters and is not secret. The store looks up keys by id. The secret has 43 characters, which encode
 // 256 random bits in base 62. The checksum has 6 characters, which encode the CRC-32 of the preceding characters.
-// Secret scanners use the checksum to recognize real keys. It also allows ambit to reject a mistyped key without a
-// lookup in the store.
+// Secret scanners use the checksum to recognize real keys. The checksum also allows ambit to reject a mistyped key
+// without a lookup in the store.
 const (
 	keyPrefix   = "ambit_"
 	idLength    = 10

@@ -110,7 +110,8 @@ const (
 	maxMethods = 32
 )
 
-// pathOf returns the path to a claim: its name, or the parts of a JSON pointer (RFC 6901) if no claim has the name.
+// pathOf returns the path to a claim. A name that begins with / is a JSON pointer (RFC 6901), unless a claim has this
+// name.
 func pathOf(claims map[string]jsontext.Value, name string) []string {
 	if claims[name] != nil || !strings.HasPrefix(name, "/") {
 		return []string{name}

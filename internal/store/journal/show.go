@@ -19,7 +19,7 @@ type Filter struct {
 	Agent, Tool, Principal, Call, Code string
 	Decision                           Decision
 	Since, Until                       time.Time
-	// If Unknown is set, only calls whose outcome is still unknown match.
+	// If Unknown is set, the filter matches only calls whose outcome is still unknown.
 	Unknown bool
 	// Limit is the maximum number of records to return. Zero means 100.
 	Limit int
@@ -43,7 +43,7 @@ type matcher struct {
 	// decoding the record.
 	texts  [][]byte
 	lookup lookup
-	// If calls is not nil, only calls with these ids match.
+	// If calls is not nil, the filter matches only calls with these ids.
 	calls map[string]bool
 }
 
