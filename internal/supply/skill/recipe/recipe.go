@@ -1,5 +1,5 @@
-// Package recipe describes an agent as text for people and models. The output is either one text to paste into a chat,
-// called a recipe, or a set of Agent Skills.
+// Package recipe describes an agent as text for people and models. The output is a set of Agent Skills, or one text to
+// paste into a chat. This text is called a recipe.
 //
 // For the model, a recipe contains instructions, skills, tools with their parameters, and examples. For the person, it
 // contains the names of the credentials and the hosts that receive them. It contains no secrets, because manifests
