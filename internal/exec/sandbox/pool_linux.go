@@ -241,8 +241,8 @@ func (sh *shape) prestart(s *Spec) {
 	sh.interpreter, sh.argv, sh.env, sh.dir = s.Argv[0], s.Argv, environment(s), s.Dir
 }
 
-// isCertificateFile reports whether a variable is NODE_EXTRA_CA_CERTS with an absolute path. ambit sets this
-// variable itself. It is safe, because node loads only certificates from the file.
+// isCertificateFile reports whether a variable is NODE_EXTRA_CA_CERTS with an absolute path. ambit sets this variable
+// itself. The variable is safe, because node loads only certificates from the file.
 func isCertificateFile(variable string) bool {
 	file, ok := strings.CutPrefix(variable, "NODE_EXTRA_CA_CERTS=")
 	return ok && filepath.IsAbs(file)

@@ -40,8 +40,8 @@ type programs struct {
 }
 
 // findPrograms finds the programs of a run. If s.Argv starts with a script, findPrograms inserts the script's
-// interpreter before the script. For a script that names env, the kernel would start env, and env could not start the
-// interpreter.
+// interpreter before the script. Otherwise, the kernel would start env for a script that names env, and env could not
+// start the interpreter.
 func findPrograms(s *Spec) (*programs, error) {
 	p := &programs{mounts: s.Mounts}
 	for range maxLinks {

@@ -76,8 +76,8 @@ type Mount struct {
 	// Source is the absolute path of a file or folder on this machine. It must not contain a symbolic link. The
 	// program sees the file or folder at the absolute path To.
 	Source, To string
-	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. The
-	// total size of the folder is limited only if Give is also set, and only in the tier [Confined].
+	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. In the
+	// tier [Confined], DiskMB also limits the total size of the folder if Give is set.
 	Write bool
 	// AsOwner gives the program the rights of the file's owner. Files that the program creates belong to the owner.
 	// AsOwner has no effect unless ambit is root.

@@ -64,10 +64,10 @@ type Plan struct {
 	// Processes is the maximum number of processes. Memory is the maximum data size of each process in bytes; it is set
 	// if no cgroup limits the memory. 0 means no limit.
 	Processes, Memory uint64
-	// Listen requests a listener at ProxyPort inside gVisor.
+	// If Listen is set, the shim listens at ProxyPort inside gVisor.
 	Listen bool
-	// Network requests a socket for the resolver and a listener for the relay. The shim passes both to ambit. The filter
-	// reports connect calls to ambit.
+	// If Network is set, the shim opens a socket for the resolver and a listener for the relay, and passes both to ambit.
+	// The filter then reports connect calls to ambit.
 	Network bool
 	// UnixSockets lets the program make Unix sockets. It needs Network. The shim reports the mounts of the folders in
 	// Private to ambit.
@@ -78,14 +78,15 @@ type Plan struct {
 	// folder stands for all files in it.
 	NoExec  bool
 	Execute []string
-	// Cover lists programs that the shim makes unreadable. It needs NoExec.
+	// Cover contains the programs that the shim makes unreadable. It needs NoExec.
 	Cover []string
 	// Expected lists the files and folders that the mounts must show. While bubblewrap makes the mounts, another
 	// program could replace a folder in a source path with a link, so the shim checks the mounts afterwards.
 	Expected []Mounted
-	// Renames reports to ambit each call that renames a file or gives it a second name.
+	// If Renames is set, the filter reports to ambit each call that renames a file or gives it a second name.
 	Renames bool
-	// Observe reports to ambit each call that opens, changes or inspects a file by its path, and each execve.
+	// If Observe is set, the filter reports to ambit each call that opens, changes or inspects a file by its path, and
+	// each execve.
 	Observe bool
 }
 

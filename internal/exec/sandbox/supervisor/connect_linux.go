@@ -278,7 +278,7 @@ func parseAddress(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// errnoOf returns the errno that an error contains. If the error contains none, it returns other.
+// errnoOf returns the errno for an error. If no errno fits, the result is the argument other.
 func errnoOf(err error, other unix.Errno) unix.Errno {
 	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
 		return errno

@@ -82,7 +82,7 @@ type Supervisor struct {
 	// Private contains the numbers of the mounts in which the program may connect to Unix sockets.
 	Private []uint64
 
-	// Files lists files that the program can write and replace, by their paths in the sandbox.
+	// Files contains the files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
 
 	// Moving is a lock. While it is locked, calls that rename a file or give it a second name wait.
@@ -443,8 +443,9 @@ func (c *notification) path(dir, argument int) string {
 	return c.absolute(base, c.text(c.Args[argument]))
 }
 
-// absolute returns the absolute form of a path. A relative path starts at the target of the link named base in the
-// thread's folder in /proc. The result is "" if the path is empty or the link cannot be read.
+// absolute returns the absolute form of a path. A relative path starts at the target of a link in the thread's /proc
+// folder. The parameter base is the name of the link, such as cwd. The result is "" if the path is empty or the link
+// cannot be read.
 func (c *notification) absolute(base, path string) string {
 	if path == "" || path[0] == '/' {
 		return path
