@@ -53,7 +53,7 @@ type plan struct {
 	// hidden lists folders outside ambit's home that are hidden from the program. Otherwise, the program could load
 	// code from these folders, whose content was not hashed.
 	hidden []string
-	// file is the local file that contains the server's program. It is "" for other servers.
+	// file is the local file that contains the server's program. It is "" if the program is not a local file.
 	file string
 	// env holds the environment variables that the package sets.
 	env      map[string]string

@@ -218,7 +218,7 @@ func drain(r io.Reader, log func(string)) string {
 }
 
 // tail keeps the last lines of a program's stderr, and the latest earlier line that contains "error". It does not
-// truncate lines, because part of a credential could not be recognized and redacted.
+// truncate lines, because a truncated credential could not be recognized and redacted.
 type tail struct {
 	lines []string
 	fault string
@@ -254,7 +254,7 @@ type logLimit struct {
 }
 
 // write logs a line, or as much of the line as the limit allows. It redacts the line before it truncates the line,
-// because part of a credential would not be recognized.
+// because a truncated credential would not be recognized.
 func (l *logLimit) write(line string, now time.Time, mask func(string) string, log func(string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -123,8 +123,9 @@ func (s *server) definition(tool string) []byte {
 	return s.tools[tool]
 }
 
-// boot starts the server for the first time and then supervises it. A failed server is supervised only if
-// [Options.Persist] is set, or if a person only has to sign in. A lazy server is started later, at its first use.
+// boot starts the server for the first time and then supervises it. If the first start fails, the server is supervised
+// only if [Options.Persist] is set or if nothing but a sign-in is missing. A lazy server is started later, at its first
+// use.
 func (s *server) boot(ctx context.Context) {
 	if s.lazy {
 		if s.spec.Problem != nil {

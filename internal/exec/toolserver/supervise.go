@@ -324,8 +324,8 @@ func (s *server) onDemand() {
 	}
 }
 
-// quarantine removes the tools of a server whose first start showed that it differs from the lock file. Calls are
-// refused until the agent is restarted, as after a start without [Spec.OnCall].
+// quarantine removes the tools of a server with [Spec.OnCall] if its first start shows that it differs from the lock
+// file. Calls are then refused until the agent is restarted, as for any other drifted server.
 func (s *server) quarantine() {
 	s.warn("quarantined: " + s.lastProof().Refusal.Message)
 	s.mu.Lock()

@@ -206,9 +206,9 @@ func Declared(a *agent.Agent) []Spec {
 	return specs
 }
 
-// Deferred is like [Declared], but a server starts at its first call if it is a program and the lock file contains
-// exactly its declared tools. A required server starts immediately. Until the first call, clients see the definitions in
-// the lock file, so use Deferred only if the servers have been verified with this lock file before.
+// Deferred is like [Declared], but a program starts only at its first call if the lock file contains exactly its
+// declared tools. A required server still starts immediately. Until the first call, clients see the definitions in the
+// lock file, so use Deferred only if the servers have been verified with this lock file before.
 func Deferred(a *agent.Agent, lock *pack.Lock) []Spec {
 	specs := Declared(a)
 	for i := range specs {
