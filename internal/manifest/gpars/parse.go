@@ -115,8 +115,8 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers parses a list of servers and adds their ids to the set seen. It reports an id that occurs twice in the list.
-// It also reports an id that is in the set required, which is empty when the list is required_mcp_servers.
+// servers parses a list of servers and adds their ids to seen. It reports an id that occurs twice in the list. It also
+// reports an id that is in required. This set is empty when the list is required_mcp_servers.
 func (p *parser) servers(list doc.Value, seen, required *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {

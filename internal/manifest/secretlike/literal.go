@@ -70,8 +70,8 @@ func inArgument(option, arg string) []Named {
 	return Pairs(arg)
 }
 
-// UserPassword returns the password in the value of an option for a user and a password, such as --user or --login. It
-// returns "" for any other option, and for a value without a password.
+// UserPassword returns the password in the value of an option that takes a user name and a password, such as --user or
+// --login. It returns "" for any other option, and for a value without a password.
 func UserPassword(option, value string) string {
 	separators := ""
 	switch strings.ToLower(option) {
