@@ -105,8 +105,8 @@ func (r *running) startProcess(l *launch) error {
 	return err
 }
 
-// mountStaged makes a mount namespace for the current thread and bind-mounts the paths in it, so that an unprivileged user
-// can reach them. An original path may be in a folder that the user cannot enter, such as root's home.
+// mountStaged makes a mount namespace for the current thread and bind-mounts the paths in it, so that an unprivileged
+// user can reach them. An original path may be in a folder that the user cannot enter, such as root's home.
 func (l *launch) mountStaged() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err

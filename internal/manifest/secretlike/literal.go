@@ -230,7 +230,8 @@ func Redact(argv []string) []string {
 	return out
 }
 
-// RedactSetting returns the value of an environment variable or header, for display. Every literal credential is replaced.
+// RedactSetting returns the value of an environment variable or header, for display. Every literal credential is
+// replaced.
 func RedactSetting(name, value string) string {
 	if Name(name) && isLiteral(value) && !PlainURL(value) {
 		return redacted

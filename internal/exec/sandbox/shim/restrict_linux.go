@@ -76,8 +76,8 @@ func checkMounts(expected []Mounted) error {
 	return nil
 }
 
-// mountsOf returns the numbers of the mounts at the given paths. The program has not started, so it cannot have replaced
-// a path.
+// mountsOf returns the numbers of the mounts at the given paths. The program has not started, so it cannot have
+// replaced a path.
 func mountsOf(paths []string) (mounts []uint64, err error) {
 	for _, path := range paths {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
