@@ -109,9 +109,9 @@ func Defaults() []Pattern {
 	tokens(`\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\](?:[^(]|\z)`, 60)
 	tokens(`###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60)
 
-	// A system prompt often lists facts that the agent must keep from the user, and that is legitimate. These patterns
-	// therefore match only an order to hide the action that the same text asks for: "do not tell the user about this",
-	// but not "do not tell the user the price".
+	// A system prompt often lists facts that the agent must not reveal to the user, and that is legitimate. These patterns
+	// therefore match only orders to hide an action that the same text requests: "do not tell the user about this", but
+	// not "do not tell the user the price".
 	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`, `(?:system`+gap+`)?(?:instructions?|directives?)\s{0,2}[:=]`)
 	add("hidden_orders", `(?:real|actual|true|overriding)`, `orders\s{0,2}[:=]`)
 	add("hidden_orders", `(?:instructions?|directives?)`, withGaps(`from (?:the|your) `)+

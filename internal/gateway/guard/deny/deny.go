@@ -39,8 +39,8 @@ type Pattern struct {
 	// Reach is the maximum length of a match in bytes. If Reach is 0, Compile derives the maximum from the
 	// expression.
 	Reach int
-	// Unless is an expression. A match does not count if Unless matches the text before it in the same sentence. An empty
-	// expression matches nothing.
+	// Unless is an expression. A match does not count if Unless matches the part of the sentence before the match. An
+	// empty expression matches nothing.
 	Unless string
 }
 

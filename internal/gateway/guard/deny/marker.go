@@ -7,8 +7,8 @@ import (
 
 const markerStart = "[injection:"
 
-// Marker returns the text that replaces a redacted passage. The names of the patterns contain words of the patterns, so
-// [List.Find] and [List.FindAll] ignore a match that begins inside a marker.
+// Marker returns the text that replaces a redacted passage. A marker contains the name of the pattern, and patterns can
+// match words in this name. [List.Find] and [List.FindAll] therefore ignore a match that begins inside a marker.
 func Marker(pattern string) string { return markerStart + pattern + "]" }
 
 // maxName is longer than the name of every default pattern.

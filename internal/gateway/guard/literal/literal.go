@@ -210,7 +210,7 @@ func fold(s string, canon *[256]byte) string {
 	return string(b)
 }
 
-// Words returns the words that end at a hit, as indexes into the words that were passed to [New].
+// Words returns the words that end at a hit, as indexes into the list that was passed to [New].
 func (s *Set) Words(h Hit) []uint16 { return s.words[(h.state&^s.hit)>>s.shift] }
 
 // Size returns the number of bytes that the search compares for a word.

@@ -233,8 +233,8 @@ func (s *search) identify(a, b int) int {
 }
 
 // beginsIBAN reports whether the group of four characters at offset a can begin an IBAN. No other number begins with
-// such a group. beginsIBAN returns false if the group before it also looks like the beginning of an IBAN, because a
-// list of such groups would otherwise be slow to search.
+// such a group. beginsIBAN returns false if the preceding group also looks like the beginning of an IBAN. Otherwise, a
+// list of such groups would be slow to search.
 func (s *search) beginsIBAN(a int) bool {
 	begins := func(t []byte) bool {
 		var country [2]byte

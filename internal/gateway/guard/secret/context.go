@@ -72,7 +72,7 @@ type context struct {
 	curl   int // the last occurrence of the command curl
 	kind   int // the last line "kind: Secret" of a Kubernetes manifest
 	data   int // the last line "data:"
-	// flag is the password option of the last command that has one, and command is the end of that command's name.
+	// flag is the password option of the last command with such an option, and command is the end of that command's name.
 	flag    option
 	command int
 	line    int // the start of the last line that was searched for the names of columns

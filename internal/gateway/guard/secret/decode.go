@@ -38,9 +38,9 @@ var (
 // segment is a part of the decoded text. It was decoded from text[start:end].
 type segment struct{ at, start, end int }
 
-// scanRuns scans each long run of base64 characters of a form in two ways. It tries the formats without a literal, and
-// it decodes the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole
-// run is the match. If earlier matches in the form cover the beginning of a run, scanRuns skips that part of the run.
+// scanRuns scans each long base64 run of a form in two ways. It tries the formats without a literal. It also decodes
+// the run from base64 or hex and scans the decoded data. If the decoded data contains a secret, the whole run is the
+// match. If earlier matches in the form cover the beginning of a run, scanRuns skips that part of the run.
 func (s *scan) scanRuns(i int, text []byte, depth int, dst []Match) []Match {
 	s.resetLayer()
 	found := s.kept[s.forms[i].first:s.forms[i].last]
@@ -92,8 +92,8 @@ func (f *textForm) segmentAt(at int) segment {
 	return f.segments[max(0, i-1)]
 }
 
-// maxInflated is the maximum number of uncompressed bytes of a run that are scanned. Uncompressing a run costs as much
-// as decoding inflateStart bytes plus twice the uncompressed bytes.
+// At most maxInflated bytes of an uncompressed run are scanned. Uncompressing a run costs as much as decoding
+// inflateStart bytes plus twice the uncompressed bytes.
 const (
 	maxInflated  = 64 << 10
 	inflateStart = 2 << 10

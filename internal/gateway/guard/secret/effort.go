@@ -23,7 +23,8 @@ type rate int
 const (
 	rateText rate = 12
 	rateRuns rate = 4 // base64 runs have their own rate, because a list of hashes consists of runs
-	// The escapes of a text and its views have a lower rate, so that all forms together cost little more.
+	// The escapes of a text and its views have a lower rate, so that all forms together cost little more than the text
+	// alone.
 	rateForm rate = 2
 )
 
@@ -31,7 +32,8 @@ const (
 const RuleUnscanned = "unscanned"
 
 const (
-	// maxGiveUp is the maximum number of bytes of a token that can precede the word at which the scan stops.
+	// maxGiveUp is the maximum number of bytes by which giveUp extends its match to the left, to include the beginning of
+	// a token.
 	maxGiveUp = 256
 	// afterStop is the number of bytes that the other forms of the text include after the offset at which the scan
 	// stopped. A token in these forms can begin before that offset.

@@ -12,8 +12,8 @@
 //     steps, apart from the value, which is a run of characters too.
 //
 // A token ends at the first character that it cannot contain. A scan also covers the text without its invisible
-// characters, with its escapes decoded, and decoded from base64 and hex. The size of all decoded text together is
-// limited to little more than the size of the text.
+// characters, the text with its escapes decoded, and the data in its base64 and hex. The size of all decoded text
+// together is limited to little more than the size of the text.
 //
 // At the end, all forms of the text are searched for further copies and parts of the values that were found.
 //

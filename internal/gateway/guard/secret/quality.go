@@ -45,7 +45,8 @@ var kinds = func() (out [256]uint64) {
 	return out
 }()
 
-// measure reads the beginning of a value. Its loop has no branches, because random letters mispredict them.
+// measure reads the beginning of a value. Its loop has no branches, because the CPU would mispredict them for random
+// letters.
 func measure(value []byte) (q quality) {
 	q.size, q.read = len(value), min(len(value), sample)
 	var low, high, counts, last uint64 // last is the kind of the last byte

@@ -73,7 +73,7 @@ type run struct {
 	more       bool
 }
 
-// The limits of a scan. maxKept is the maximum size of a buffer of matches that the next scan can use again.
+// The limits of a scan. A buffer of at most maxKept matches is kept for the next scan.
 const (
 	maxKept    = 1 << 15
 	maxDepth   = 3
@@ -137,8 +137,8 @@ func (s *scan) addForm(f textForm) int {
 }
 
 // scanLayer scans a form and everything that can be decoded from it. If the form contains backslash escapes, scanLayer
-// scans both the text without escapes and, only behind backslashes, the original. The original is needed for paths such
-// as C:\npm_…, where decoding mistakes the first letter of a token for an escape.
+// scans the text without escapes. It also scans the original, but only behind backslashes. The original is needed for
+// paths such as C:\npm_…, where decoding mistakes the first letter of a token for an escape.
 func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 	text := s.forms[i].text
 	if !hasEscapes(text) {
@@ -158,7 +158,7 @@ func (s *scan) scanLayer(i int, l *level, depth int, dst []Match) []Match {
 }
 
 // scanViews scans a form without escapes, its views, and the texts in its runs of base64 and hex. It scans the views
-// first, because their scans may stop earlier: the scan of the form then ends where they stopped.
+// first. If the scan of a view stops early, the scan of the form ends shortly after the same place.
 func (s *scan) scanViews(i int, l *level, depth int, dst []Match) []Match {
 	text := s.forms[i].text
 	add := func(v *view.View, runs bool) {
@@ -346,9 +346,9 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 	return dst
 }
 
-// nextBlock returns the next part of the text to search for words. While the original of a text with escapes is
-// scanned, only the text shortly after certain backslashes is searched, because decoding mistakes the next letter for
-// part of an escape.
+// nextBlock returns the next part of the text to search for words. In the original of a text with escapes, only the
+// text shortly after certain backslashes is searched. After these backslashes, decoding can mistake the first letter of
+// a token for part of an escape.
 func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 	if !s.escaped {
 		return at, min(at+literal.Block, len(text))

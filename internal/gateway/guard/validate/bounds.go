@@ -14,9 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Limits of a value. They bound the memory of a check: each value of a document takes up to a hundred bytes, each
-// object takes several hundred bytes, and a number with an exponent takes as many digits as it has when it is written
-// out.
+// Limits of a value. They bound the memory of a check: each value of a document takes up to a hundred bytes, and each
+// object takes several hundred bytes. A number with an exponent takes memory for every digit of its full decimal form.
 const (
 	maxValues   = 100_000
 	maxObjects  = 60_000

@@ -467,7 +467,7 @@ func (e *evaluation) text(s *jsonschema.Schema, text string, report bool) bool {
 	return ok
 }
 
-// inPlace checks the schemas that apply to the same value.
+// inPlace checks the subschemas that apply to the value itself and not to its parts, such as those in allOf.
 func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *seen) bool {
 	ok := s.Ref == nil || e.matches(s.Ref, v, report, parts)
 	if s.RecursiveRef != nil || s.DynamicRef != nil {

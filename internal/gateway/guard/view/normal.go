@@ -175,7 +175,7 @@ func (v *View) appendPlain(r rune, src []byte) {
 }
 
 // Unicode neither decomposes these characters to ASCII nor lists them as look-alikes. The first two lists contain the
-// first character of each range of letters or digits in a frame; regional indicators are treated as framed letters.
+// first character of each range of framed letters or digits. Regional indicators are treated as framed letters.
 var (
 	framedLetters = []rune{0x249c, 0x1f110, 0x1f150, 0x1f170, 0x1f1e6}
 	framedDigits  = []rune{0x24f5, 0x2776, 0x2780, 0x278a}
