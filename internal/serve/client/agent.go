@@ -219,8 +219,8 @@ func syncAll(folder string) error {
 	})
 }
 
-// Discard removes the temporary folder, unless this folder contains the only copy of the previous version. It also
-// removes an agents folder that Stage made, if it is empty.
+// Discard removes the temporary folder, unless this folder contains the only copy of the previous version. If Stage
+// created the agents folder and this folder is empty, Discard removes it too.
 func (s *Staged) Discard() {
 	if s.lost {
 		return

@@ -93,8 +93,8 @@ type Client struct {
 
 	editor editor
 	plain  bool // an entry's name can contain only letters, digits, - and _
-	// The field files lists possible paths of the file that contains the agent's entry. If windows is not nil, it
-	// replaces files on Windows. The first path whose folder exists is used, or else the last path. In a path, *
+	// The field files lists possible paths of the file that contains the agent's entry. On Windows, the field windows is
+	// used instead, unless it is nil. The first path whose folder exists is used, or else the last path. In a path, *
 	// matches any part of a folder's name, and {name} stands for the agent's name. [System.expand] describes the first
 	// segment.
 	files, windows []string

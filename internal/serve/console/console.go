@@ -5,9 +5,9 @@
 // after each event of the event stream, it fetches the page again and replaces the parts marked data-live. There is
 // no build step, and nothing is loaded from other hosts.
 //
-// A person signs in with a link that works once, within ten minutes. The session is a cookie that scripts cannot read
-// and that other sites cannot make a browser send. Every request and every event stream checks the session again. The
-// session ends when the API key or token that requested the link becomes invalid. A session from the daemon's
+// A person signs in with a link that works once, within ten minutes. The session is a cookie. Scripts cannot read the
+// cookie, and other sites cannot make a browser send it. Every request and every event stream checks the session again.
+// The session ends when the API key or token that requested the link becomes invalid. A session from the daemon's
 // temporary key works only with that daemon.
 //
 // Every change is a POST with the session's form token. The content security policy blocks inline scripts, inline
@@ -185,7 +185,7 @@ type Scope struct {
 }
 
 // Tool is a tool of an agent. If the manifest contains no description or input schema for the tool, they come from the
-// tool's server. Served is the name under which clients see the tool, which is unique in the agent.
+// tool's server. Served is the tool's name for clients, which is unique in the agent.
 type Tool struct {
 	agent.Tool
 	Served   string

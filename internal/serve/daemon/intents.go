@@ -146,8 +146,9 @@ func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Re
 	return r, nil
 }
 
-// intentOf returns the intent whose id is in the request's path. A principal that is not an administrator must have
-// created the intent and must be allowed to use its agent. Other principals get ErrNoIntent.
+// intentOf returns the intent whose id is in the request's path. An administrator can get every intent. Any other
+// principal must have created the intent and must be allowed to use the intent's agent. Otherwise, intentOf returns
+// ErrNoIntent.
 func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	id, ok := dispatch.ParseID(r.PathValue("id"))
 	if !ok {

@@ -96,8 +96,8 @@ type Client struct {
 	key  string // used instead of the key file
 }
 
-// NewClient returns a client for the daemon at an address. The key is an API key or a token. It is sent over https
-// only, or to this machine.
+// NewClient returns a client for the daemon at an address. The key is an API key or a token. The client sends the key
+// only over https or to this machine.
 func NewClient(address, key string) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

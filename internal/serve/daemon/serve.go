@@ -81,7 +81,7 @@ type Options struct {
 	// Idle is how long an agent can be unused before its servers are stopped. Zero means that the servers are never
 	// stopped.
 	Idle time.Duration
-	// Grace is the time that calls in progress have to finish after the shutdown has begun. Zero means 20 seconds.
+	// Grace is how long a shutdown waits for calls in progress to finish. Zero means 20 seconds.
 	Grace time.Duration
 
 	APIKeys Keys

@@ -53,7 +53,7 @@ type ticket struct {
 	Until int64  `json:"until"`
 	// Who identifies the principal that requested the ticket. It has no rights.
 	Who identity.Principal `json:"who"`
-	// Session is the id of the console session that requested the ticket, or "" if a key or token did.
+	// Session is the id of the console session that requested the ticket. It is "" if a key or token requested the ticket.
 	Session string `json:"session,omitempty"`
 }
 

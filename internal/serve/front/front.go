@@ -31,9 +31,9 @@
 //
 // A refused call returns a result with isError, not a protocol error. The model can therefore read the refusal. The
 // member structuredContent.error contains code, message, hint and retryable. For a tool with an outputSchema, this
-// object is in _meta["ambit/error"] instead. Clients check structuredContent against the outputSchema even in an
-// error. If the caller must sign in to a remote server, and the client supports URL-mode elicitation, the client gets
-// the address of the page instead.
+// object is in _meta["ambit/error"] instead. Clients check structuredContent against the outputSchema even in an error.
+// If the caller must sign in to a remote server, and the client supports URL-mode elicitation, the client gets the
+// address of the sign-in page instead.
 //
 // # Transports
 //

@@ -28,8 +28,8 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
-	// maxEnded is the maximum number of ended sessions that are remembered. If ambit forgets that a session has ended, its
-	// principal can use it again until the session expires.
+	// maxEnded is the maximum number of ended sessions that are remembered. If ambit forgets that a session has ended, the
+	// principal can use the session again until it expires.
 	maxEnded = 10000
 )
 

@@ -43,7 +43,7 @@ const (
 	maxQueuedBytes = 256 << 10
 )
 
-// recheckLists is the interval at which a subscriber's list of tools is compared with its earlier list.
+// recheckLists is the interval at which the front checks whether a subscriber's list of tools has changed.
 const recheckLists = 2 * time.Second
 
 func (a *Agent) addSubscriber(caller func() *call.Call) *subscriber {
@@ -88,9 +88,9 @@ func (s *subscriber) add(e event) {
 	}
 }
 
-// next waits for an event. It returns false when ctx is done. It also checks regularly whether the policy, or the set
-// of tools that are hidden from the caller, has changed. If so, next adds events for the lists that the client must
-// read again.
+// next waits for an event. It returns false when ctx is done. It also checks regularly whether the policy has changed,
+// and whether the set of tools that are hidden from the caller has changed. If so, next adds events for the lists that
+// the client must read again.
 func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
 	for {
 		select {

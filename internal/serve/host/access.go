@@ -20,8 +20,8 @@ import (
 // Confines reports whether ambit runs tool servers in sandboxes on this system.
 const Confines = runtime.GOOS == "linux"
 
-// Confinement returns how the tool servers of an agent are confined, except for their access. The file is the agent's
-// manifest, or "" if there is none. Confinement returns nil if ambit cannot confine servers on this system.
+// Confinement returns the confinement of an agent's tool servers. The result does not contain their access. The file is
+// the agent's manifest, or "" if there is none. Confinement returns nil if ambit cannot confine servers on this system.
 func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
 	if !Confines {
 		return nil

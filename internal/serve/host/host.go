@@ -109,8 +109,8 @@ type Options struct {
 	Skills map[string]call.Allowlist
 	// If Sole is set, the agent has only one client, which is connected through stdio.
 	Sole bool
-	// If Lazy is set, a server starts at its first call if the lock file contains its tools. Lazy has no effect with
-	// Expose, because only a running server can say which other features it has.
+	// If Lazy is set, a server whose tools are in the lock file starts at its first call. Lazy has no effect with Expose,
+	// because only a running server can say which other features it has.
 	Lazy bool
 	// If Persist is set, a server is started again if its first start fails. Long-running agents set Persist.
 	Persist bool

@@ -62,7 +62,8 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 // noLock is recorded instead of a digest if an agent runs without a lock file and a server can create one.
 const noLock = "none"
 
-// watchLock records that there is no lock file if a server with this access can create one.
+// watchLock checks whether a server with this access can create a lock file. If so, it records that there is no lock
+// file.
 func (a *Agent) watchLock(access agent.Access) error {
 	path, err := filepath.Abs(a.manifest.Path)
 	if err != nil {
@@ -95,8 +96,8 @@ func (a *Agent) rememberLock() *call.Refusal {
 	return nil
 }
 
-// verifiedKey returns the key under which the store records the lock files with which all servers of an agent have been
-// verified. It differs from the path of every manifest, because paths contain no double slash.
+// verifiedKey returns a key in the store. Under this key, ambit records the lock files with which all servers of an
+// agent have been verified. The key differs from the path of every manifest, because paths contain no double slash.
 func (a *Agent) verifiedKey(folder string) string {
 	return filepath.Join(folder, filepath.Base(a.manifest.Path)) + "//verified"
 }
@@ -186,9 +187,9 @@ ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, m
 // errLockRows means that the register of authority does not match the rows of an agent in the table locks_seen.
 var errLockRows = errors.New("something other than ambit changed the record of the ambit.lock that the agent used last")
 
-// lockSeen looks up the lock files that an agent has used. The agent is identified by the path of its manifest. The
-// result seen is the given digest if the agent has used the lock file with this digest, and empty if not. The result
-// newest is the digest of the lock file that the agent used last.
+// lockSeen looks up the lock files that an agent has used. The agent is identified by the path of its manifest. If the
+// agent has used the lock file with the given digest, the result seen is this digest. Otherwise, seen is empty. The
+// result newest is the digest of the lock file that the agent used last.
 func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, newest string, err error) {
 	err = b.Authority.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		seen, newest = "", ""
