@@ -14,8 +14,8 @@
 // unchanged.
 //
 // The input is not trusted. The importer does not run or fetch anything. It follows references only within the
-// document. An OpenAPI description can also refer to files in its own folder. The importer refuses paths that lead out of
-// the archive or folder. Sizes, nesting and the number of entries are limited.
+// document. An OpenAPI description can also refer to files in its own folder. The importer refuses paths that lead out
+// of the archive or folder. Sizes, nesting and the number of entries are limited.
 package importer
 
 import (
