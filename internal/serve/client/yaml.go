@@ -137,7 +137,7 @@ func (f yamlFile) check(before *yamlDocument, text []byte, key string) error {
 	return fmt.Errorf("an entry of %q cannot be changed without changing other settings", f.key)
 }
 
-// find returns the byte range of an entry. Blank lines and comments after the entry belong to the next one.
+// find returns the byte range of an entry. Blank lines and comments after the entry belong to the next entry.
 func (f yamlFile) find(text []byte, d *yamlDocument, key string) (from, to int, found bool) {
 	if d.entries == nil || d.entries.Style&yaml.FlowStyle != 0 {
 		return 0, 0, false

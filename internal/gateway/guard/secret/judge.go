@@ -109,7 +109,7 @@ var ignoredEnds = func() map[string]bool {
 	return out
 }()
 
-// ignoredWords lists the words in names of values that are usually not secret: an identifier, a hash, a file.
+// ignoredWords lists the words that mark a value as usually not secret, such as an identifier, a hash or a file.
 const ignoredWords = `
 public pubkey primary foreign partition cache idempot sort range fingerprint integrity csrf xsrf nonce tokenizer
 nextpage nexttoken requesttoken synctoken changetoken resumetoken actiontoken pagetoken pagekey cursor
@@ -117,7 +117,7 @@ continuation keyboard keypress keycode keyframe monkey secretsmanager keyword lo
 insightstoken mediatoken changekey channeltoken locktoken clienttoken updatetoken sequencetoken forwardtoken
 backwardtoken startingtoken blobkey authorizationrule thumbprint`
 
-// secretKeyWords lists the words in names of secret keys and tokens.
+// secretKeyWords lists the words that mark a name as the name of a secret key or token.
 const secretKeyWords = `
 apikey accesskey authkey privatekey signingkey encryptionkey masterkey accountkey sharedkey servicekey appkey
 subscriptionkey storagekey licensekey sshkey sessionkey secretkey hostkey functionskey clientkey adminkey

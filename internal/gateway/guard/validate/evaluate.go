@@ -82,11 +82,11 @@ func (e *evaluation) fail(format string, args ...any) bool {
 	return false
 }
 
-// enough reports whether the evaluation can stop after a failure, because no more problems are to be reported.
+// enough reports whether the evaluation can stop after a failure: problems are not reported, or the maximum is reached.
 func (e *evaluation) enough(report bool) bool { return !report || len(e.problems) >= maxProblems }
 
-// seen contains the members or items of a value that a schema has evaluated, for unevaluatedProperties and
-// unevaluatedItems. It is nil if no schema uses these keywords.
+// seen contains the evaluated members or items of a value, for the keywords unevaluatedProperties and unevaluatedItems.
+// It is nil if no schema uses these keywords.
 type seen struct {
 	all   bool
 	names map[string]bool

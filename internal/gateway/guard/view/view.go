@@ -212,9 +212,9 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Escapes copies the words of src that have percent escapes or character references to the view, and decodes the
-// escapes. An escaped percent sign that begins another escape is decoded too. A word ends at a blank or a quote, and at
-// most margin bytes before and after an escape are copied. Escapes reports whether src has such escapes.
+// Escapes sets the view to the words of src that contain percent escapes or character references, and decodes them. An
+// escaped percent sign that begins another escape is decoded too. A word ends at a blank or a quote, and at most margin
+// bytes before and after an escape are copied. Escapes reports whether src has such escapes.
 func (v *View) Escapes(src []byte, margin int) bool {
 	found, done := false, 0      // src[:done] has been processed
 	percent, reference := -1, -1 // the next percent sign and the next ampersand
