@@ -112,7 +112,7 @@ func Try(ctx context.Context, rails Rails, text []byte, result bool) ([]Trial, e
 	return all, err
 }
 
-// tryPatterns appends the matches of a list of patterns. The function trial returns what happens to a match.
+// tryPatterns appends the matches of a list of patterns. The callback returns what happens to a match.
 func tryPatterns(
 	ctx context.Context, all []Trial, list *deny.List, text []byte, trial func(deny.Hit) Trial,
 ) ([]Trial, error) {

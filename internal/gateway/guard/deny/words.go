@@ -212,8 +212,8 @@ func allUsable(words []string) []string {
 	return out
 }
 
-// usablePart returns the longest part of a literal that has no white space, because white space can be written in many
-// ways. It returns nil if the part is shorter than minBytes or is not ASCII.
+// usablePart splits a literal at white space, which can be written in many ways, and returns the longest part. It
+// returns nil if the part is shorter than minBytes or is not ASCII.
 func usablePart(s string, minBytes int) []string {
 	best := ""
 	for _, part := range strings.Fields(s) {

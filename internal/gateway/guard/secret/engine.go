@@ -8,8 +8,8 @@
 //   - One pass searches for the literals of all formats and for the words in names (package literal).
 //   - At each literal, the scan compares the parts of the format. A part is a literal or a run of characters of one
 //     class. The end of each run is stored, so that a run is read only once for each class.
-//   - At each word, the scan reads the rest of the name, the operator and the value. This takes a limited number of
-//     steps, apart from the value, which is a run of characters too.
+//   - At each word, the scan reads the rest of the name, the operator and the value. The number of steps is
+//     limited, except for the value, which is a run of characters too.
 //
 // A token ends at the first character that it cannot contain. A scan also covers the text without its invisible
 // characters, the text with its escapes decoded, and the data in its base64 and hex. The size of all decoded text

@@ -21,7 +21,7 @@ type pattern struct {
 	single bool
 }
 
-// work returns the units of work of a match with a text.
+// work returns the cost of matching a text, in units of work.
 func (p *pattern) work(text string) int {
 	if p.single {
 		return schemaWork + len(text)*3/2
