@@ -79,8 +79,8 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) 
 	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", p)
 }
 
-// declared returns the tool of a waiting call, and describes where the call goes. It caches the tools of agents in the
-// map known.
+// declared returns the tool of a waiting call, and describes where the call goes. It caches the tools of each agent in
+// the given map.
 func (c *Console) declared(
 	ctx context.Context, known map[string][]Tool, q *approval.Question,
 ) (*agent.Tool, string) {

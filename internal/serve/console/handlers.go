@@ -148,8 +148,8 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", &p)
 }
 
-// groups groups the given tools by server. The result contains every server of the agent, even without tools. Servers
-// with problems come first.
+// groups sorts the given tools into groups, one for each server. The result contains every server of the agent, even
+// without tools. Servers with problems come first.
 func (a *Agent) groups(tools []Tool) (groups []toolGroup) {
 	of := func(alias string) *toolGroup {
 		i := slices.IndexFunc(groups, func(g toolGroup) bool { return g.Alias == alias })

@@ -29,7 +29,7 @@ type record struct {
 	OfAgent bool
 }
 
-// sentence describes a journal record in words. The map names contains the names of API keys by principal.
+// sentence describes a journal record in words. The parameter names maps principals to the names of their API keys.
 func sentence(e journal.Entry, names map[string]string, base string) record {
 	r := record{Entry: e, Base: base, Caller: callerName(e.Principal, names), Verb: "called"}
 	switch {

@@ -369,8 +369,8 @@ func filterOf(r *http.Request) (f journal.Filter, trouble *problem) {
 }
 
 // listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit".
-// The parameter most is the largest allowed limit, and known lists the allowed query parameters. The map times contains
-// a variable for each query parameter with a time. listQuery stores the parsed times in these variables.
+// The parameter most is the largest allowed limit, and known lists the allowed query parameters. The parameter times
+// maps each query parameter with a time to the variable in which listQuery stores the parsed time.
 func listQuery(r *http.Request, most int, times map[string]*time.Time, known ...string) (url.Values, int, *problem) {
 	q, limit := r.URL.Query(), 100
 	for name := range q {

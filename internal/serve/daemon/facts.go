@@ -47,7 +47,7 @@ type ServerAccess struct {
 	Private string   `json:"private_folder,omitempty"`
 }
 
-// AccessOf returns what a server can use. If confines is true, this system confines servers.
+// AccessOf returns what a server can use. The parameter confines reports whether this system confines servers.
 func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess {
 	out := ServerAccess{
 		Alias: s.Alias, Confined: confines && s.Transport == agent.Stdio, Access: append(agent.Access{}, access...),
@@ -351,7 +351,7 @@ func OrTheirs(a *agent.Agent, values []string) []string {
 // Warnings lists what a reviewer should check first.
 func Warnings(a *agent.Agent) []string { return warnings(a, host.Confines) }
 
-// warnings is like Warnings. If confines is true, this system confines servers.
+// warnings is like Warnings. The parameter confines reports whether this system confines servers.
 func warnings(a *agent.Agent, confines bool) []string {
 	var out []string
 	r := a.Reach()

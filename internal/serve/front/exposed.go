@@ -401,7 +401,7 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 }
 
 // watch sends a subscribe or unsubscribe request to the server that offers the resource. It returns the server's alias.
-// The function dropped is called if a later change of the policy ends the subscription.
+// The callback is called if a later change of the policy ends the subscription.
 func (a *Agent) watch(
 	ctx context.Context, r *request, method, uri string, dropped func(),
 ) (alias string, problem *rpcError) {
