@@ -7,8 +7,8 @@
 //   - In process, on SQLite: the process that accepts an intent also runs the intent. A process runs at most
 //     [Options.Concurrency] intents at the same time. A daemon also runs the intents of dead processes.
 //   - On PostgreSQL: River assigns intents to free workers. The transaction that writes the intent also writes the
-//     River job. River can deliver a job more than once, but only the worker that changes the row's state from queued
-//     to running runs the intent.
+//     River job. River can deliver a job more than once. Therefore, a worker runs an intent only if it has changed the
+//     state of the row from queued to running.
 //
 // The rules of the queue:
 //
@@ -19,9 +19,9 @@
 //     and a person must decide. A worker is dead if its lock is free. Clocks are not compared.
 //   - After [maxAttempts] workers have died while they ran an intent, the intent also gets the state Unknown, because
 //     the intent may have made them crash.
-//   - Intents of higher priority run first, but every intent runs eventually. An intent rises by one level for each
-//     [Step] of waiting. Within a level, the oldest intent runs first. An intent therefore runs before all intents
-//     that are submitted two steps later.
+//   - Intents of higher priority run first, but every intent runs eventually. For each [Step] of waiting, an intent
+//     rises by one priority level. Within a level, the oldest intent runs first. An intent therefore runs before all
+//     intents that are submitted two steps later.
 //   - A worker accepts an intent only if the worker serves exactly the same manifest, and if the intent is encrypted
 //     with the worker's current root key or an earlier one. The kind of the River job encodes both conditions. If no
 //     live worker accepts an intent, the intent is shown in the state [NoWorker].
@@ -63,7 +63,7 @@ const (
 // Priorities lists all priorities, lowest first.
 var Priorities = []string{string(Low), string(Normal), string(High)}
 
-// level returns the queue level of a priority. Lower levels run first.
+// level returns the queue level of a priority. An intent with a lower level runs first.
 func (p Priority) level() int64 {
 	switch p {
 	case High:
@@ -120,11 +120,11 @@ type Options struct {
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
-	// Step is how long an intent waits before it rises by one level. The default is the package constant [Step].
+	// Step is how long an intent waits before it rises by one priority level. The default is the package constant [Step].
 	Step time.Duration
 }
 
-// Step is the default time that an intent waits before it rises by one level.
+// Step is the default time that an intent waits before it rises by one priority level.
 const Step = 30 * time.Second
 
 // Queue accepts and runs intents.

@@ -345,10 +345,10 @@ const (
 repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
 	setAnswer = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END,
 ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
-	// settleIntent stores the answer to an intent. It accepts an answer to a running intent only from the process
-	// that owns the intent, and an answer to an intent in the state Unknown from any process.
+	// settleIntent stores the answer to an intent. If the intent is running, only the process that owns it can store the
+	// answer. If its state is Unknown, any process can.
 	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
-	// refuseIntent stores the refusal of an intent that never began. It accepts the refusal from any process.
+	// refuseIntent stores the refusal of an intent that never began. Any process can store it.
 	refuseIntent = setAnswer + `state = 'queued'`
 	stateOf      = `SELECT state FROM intents WHERE id = $1`
 )

@@ -129,8 +129,8 @@ func (q *Queue) cleanUp(ctx context.Context) error {
 	})
 }
 
-// retire logs once that the root key was rotated. On PostgreSQL, it also stops accepting jobs. From then on, only
-// processes with the new root key take over the intents of dead processes.
+// retire stops accepting jobs on PostgreSQL after the root key was rotated. The first call also logs the rotation.
+// From then on, only processes with the new root key take over the intents of dead processes.
 func (q *Queue) retire(ctx context.Context, why error) error {
 	if !q.retired {
 		q.retired = true

@@ -293,9 +293,9 @@ func (s *pgQueue) raisePriorities(ctx context.Context) error {
 	return err
 }
 
-// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job of an intent, that
-// worker becomes the owner of the returned intent. The intent is not an orphan while the worker is alive, because the
-// worker is about to claim the intent.
+// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job of an intent,
+// withoutJob sets this worker as the owner of the returned intent. The worker is about to claim the intent, so the
+// intent is not an orphan while the worker is alive.
 func (s *pgQueue) withoutJob(ctx context.Context) ([]*Intent, error) {
 	var found []*Intent
 	err := s.queue.store.DB.Read(ctx, func(tx state.Tx) error {

@@ -173,7 +173,7 @@ func (q *Queue) conclude(id string, result call.Result, err error) error {
 	if err != nil {
 		stopped = call.AsRefusal(stage, err)
 	}
-	// If only this process cannot use the store, leave the intent to other workers. If the root key was rotated, no
+	// If the store is unavailable to this process, leave the intent to other workers. But if the root key was rotated, no
 	// worker can run the intent, so refuse it.
 	others := q.shared != nil && q.store.Journal.HandedOver() == nil
 	if State(is) == Queued &&
