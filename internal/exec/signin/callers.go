@@ -59,8 +59,8 @@ func (k *Keeper) ByCaller(endpoint string) (bool, error) {
 	return u.Identity != ownerIdentity && u.Grant == "", err
 }
 
-// noPrincipal is used instead of a principal for requests without a token, and for the row that stores the client
-// that ambit registered for all callers.
+// noPrincipal is the principal of requests without a token. It is also the principal in the row of the client that
+// ambit registered for all callers.
 const noPrincipal = ""
 
 // key returns the id of a sign-in. Earlier versions stored sign-ins without an id.
@@ -69,8 +69,8 @@ func (g *grant) key() string { return cmp.Or(g.ID, "unnamed") }
 // Anonymous returns a session whose requests contain no token.
 func (k *Keeper) Anonymous(t Target) *Session { return k.Session(k.For(t, noPrincipal), nil) }
 
-// CallerSession returns a session that uses only the current sign-in of a principal, together with the id of this
-// sign-in. The id is "" if the principal is not signed in.
+// CallerSession returns a session that uses only the principal's current sign-in. It also returns the id of this
+// sign-in, or "" if the principal is not signed in.
 func (k *Keeper) CallerSession(t Target) (s *Session, id string, err error) {
 	g, err := k.load(&t)
 	switch {

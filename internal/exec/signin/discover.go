@@ -201,9 +201,8 @@ func mayName(place, resource string, endpoint *url.URL) bool {
 		slices.Contains([]string{wellKnown, wellKnown + path(r), wellKnown + path(endpoint)}, path(p))
 }
 
-// fetch reads the metadata of a protected resource. It returns nil if the address has no JSON document. fetch
-// replaces the SDK's function, which accepts only one exact resource, because a server may use one resource for
-// several paths.
+// fetch reads the metadata of a protected resource. It returns nil if the address has no JSON document. The SDK's
+// function is not used, because it accepts only one exact resource. A server may use one resource for several paths.
 func (k *Keeper) fetch(ctx context.Context, address string) (*oauthex.ProtectedResourceMetadata, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

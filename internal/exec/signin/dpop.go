@@ -23,7 +23,7 @@ import (
 )
 
 // DPoP (RFC 9449) binds tokens to a key: each request with a token contains a proof that the sender has the key. A
-// stolen token is useless without it.
+// stolen token is useless without the key.
 const (
 	typeDPoP = "DPoP" // the type of the token, the scheme, and the header with the proof
 	// nonceWanted is the error of a server that requires its nonce in the proof.
@@ -156,8 +156,8 @@ func (s *Session) Prove(req *http.Request) error {
 	return nil
 }
 
-// announcedProofs records which algorithms for proofs the metadata of an authorization server lists, because the
-// SDK's type for the metadata has no such field.
+// announcedProofs records the algorithms for proofs that an authorization server's metadata lists. The SDK's type for
+// the metadata has no field for these algorithms.
 type announcedProofs struct {
 	next http.RoundTripper
 	mu   sync.Mutex
