@@ -96,8 +96,8 @@ type Locking struct {
 	// Partial locks the servers that match the manifest. The lock file's entries for the other servers stay
 	// unchanged. Locking fails only if no server matches.
 	Partial bool
-	// StandIn starts a server that lacks a credential with a made-up credential, in a sandbox without network, to
-	// read its list of tools.
+	// If a server lacks a credential, StandIn starts the server with a made-up credential, in a sandbox without network,
+	// to read its list of tools.
 	StandIn bool
 	// Confine sets o.Confine to the access that the agent's tools need. If the callback Confine is nil, the options
 	// stay unchanged.

@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest,
-// which is in the given folder. The lock file decides which packages the agent's servers run. The user must therefore
+// Relocked compares the lock file of an installed agent with the lock file in the folder of a new manifest, and
+// returns the differences. The lock file decides which packages the agent's servers run. The user must therefore
 // accept every difference, as in [Locking.Run].
 func Relocked(installed, m *manifest.Manifest, folder string) ([]manifest.Change, error) {
 	was, err := lockOf(installed, filepath.Dir(installed.Path))

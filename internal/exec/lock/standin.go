@@ -10,16 +10,16 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// standIn is the made-up value for a missing credential while ambit asks a server for its tools. ambit redacts
-// credentials in everything that a server reports, so this text must not occur in a tool definition.
+// standIn replaces a missing credential while ambit asks a server for its tools. ambit redacts credentials in
+// everything that a server reports, so this text must not occur in a tool definition.
 const standIn = "ambit-stand-in-for-a-missing-credential"
 
 // proofs starts the agent's servers, compares them with the manifest, and stops them. Many servers need their
 // credential for calls, but not for the list of their tools. With StandIn, proofs therefore starts a server again if
 // only its credential is missing. The second start uses a made-up credential and has no network.
 //
-// If uses is not nil, the tools are not known yet, and proofs records in uses which servers try to connect. With Allow,
-// the servers then get the rights of an agent whose tools write and connect.
+// If the tools are not known yet, uses is not nil. In that case, proofs records in uses which servers try to connect.
+// With Allow, the servers then get the rights of an agent whose tools write and connect.
 func (l *Locking) proofs(
 	ctx context.Context, a *agent.Agent, o toolserver.Options, uses *connections,
 ) ([]toolserver.Proof, error) {

@@ -174,7 +174,8 @@ type transcript struct {
 	refused []string
 }
 
-// These limits apply to what the journal keeps of a failed program.
+// These constants limit the description of a failed program in the journal: the length of the last line, and the
+// number of refused hosts.
 const (
 	maxLastLine = 200
 	maxRefused  = 4
@@ -206,7 +207,7 @@ func (t *transcript) egress(d egress.Decision) {
 	}
 }
 
-// failure returns the text of reference, the last line of stderr, and the first hosts that were refused.
+// failure returns a description of stderr (see reference) with its last line, and the first hosts that were refused.
 func (t *transcript) failure() string {
 	parts := []string{t.reference()}
 	t.mu.Lock()

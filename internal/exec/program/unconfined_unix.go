@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockShared locks a folder, so that programs that delete old temporary files keep it. A long-running daemon does not
-// change the folder, so the folder looks old.
+// lockShared locks a folder to protect it from programs that delete old temporary files. The folder looks old, because
+// a long-running daemon does not change it.
 func lockShared(dir string) (io.Closer, error) {
 	f, err := os.Open(dir)
 	if err != nil {
