@@ -205,7 +205,7 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 		Tool: to.Tool, Arguments: c.Arguments, Principal: c.Principal, Parent: c.ID, Skill: c.Skill, Timeout: c.Timeout,
 		OnNotify: c.OnNotify, By: c.By, Gone: c.Gone, Attributes: c.Attributes,
 	}
-	// A repeated call must pass the same idempotency key to the inner call as the first time.
+	// If this call is repeated, the inner call must get the same idempotency key again.
 	switch prefix := "compose/" + b.Name + "/"; {
 	case c.IdempotencyKey != "":
 		inner.IdempotencyKey = prefix + c.IdempotencyKey

@@ -49,8 +49,8 @@ type Allowance struct {
 	// By is the name of the owner who allowed the right, and At is the time.
 	By string
 	At time.Time
-	// Changed is set if the register does not contain the row, or if the database returned it for another server. Such an
-	// allowance has no effect.
+	// Changed is set if the register does not contain the row, or if the row belongs to another server than the requested
+	// one. Such an allowance has no effect.
 	Changed bool
 }
 
@@ -74,7 +74,7 @@ func number(b bool) int64 {
 }
 
 // Access returns the rights of the allowances that are in effect. The reason of each right says who allowed it. An
-// allowance without a time is a proposal.
+// allowance whose time is zero is a proposal.
 func Access(list []*Allowance) agent.Access {
 	var access agent.Access
 	for _, a := range list {

@@ -260,7 +260,7 @@ const (
 	checkInterval = 250 * time.Millisecond
 )
 
-// errFull is the cause with which a command is cancelled if it fills its work folder.
+// errFull is the cancellation cause of a command that has filled its work folder.
 var errFull = errors.New("the work folder is full")
 
 // size is the disk usage of a folder and the number of its files.

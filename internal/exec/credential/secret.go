@@ -143,9 +143,9 @@ func (s Secret) IsZero() bool { return s.in == nil }
 // Reveal returns the value of the secret.
 func (s Secret) Reveal() string { return s.content().value }
 
-// whole returns the text that replaces {credential}: the value, or the access token for which the value was
-// exchanged. The second result is false for a JSON secret and for the key of a service account, because they must not
-// be sent as a whole.
+// whole returns the text that replaces {credential}: the value, or an access token that ambit got in exchange for the
+// value. The second result is false for a JSON secret and for the key of a service account, because they must not be
+// sent as a whole.
 func (s Secret) whole() (string, bool) {
 	c := s.content()
 	if c.token != "" {

@@ -104,8 +104,8 @@ type Reference struct {
 	Scopes   []string // the scopes of the access tokens for which a service account's key is exchanged
 }
 
-// Secret returns the secret for a value that a person sets for the agent with the given [ID]. An empty id means any
-// agent.
+// Secret returns a secret with a value that a person entered. Only the agent with the given [ID] can use the secret.
+// An empty id means any agent.
 func (w *Reference) Secret(value, id string) (Secret, error) {
 	s, err := New(w.Type, value, w.Hosts)
 	return s.Of(id).ForScopes(w.Scopes), err

@@ -42,8 +42,7 @@ type record struct {
 }
 
 // Use records that a server tried to use something. If use.What is a path, it is a path inside the server's sandbox.
-// The callback found reports whether the sandbox contains the file. Once found has returned true for a use, it is not
-// called again for that use.
+// The sandbox contains the file if found() returns true. In that case, found is not called again for this use.
 func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
 	if !r.open(alias, use) || !found() {
 		return
@@ -98,7 +97,7 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 	if of == nil {
 		return nil
 	}
-	// A server that can start programs, such as a shell, looks for each program in several folders first.
+	// A server with the right to start programs, for example a shell, looks for each program in several folders.
 	programs := access.Of(agent.CanExecute)
 	runs := len(programs) > 0
 	for _, r := range programs {
