@@ -38,7 +38,7 @@ type Case struct {
 	Name    string `toml:"name"`
 	Agent   string `toml:"agent"`
 	Dialect string `toml:"dialect"`
-	// ID is the id of the manifest. A case can set the id to test that rules cannot read it.
+	// ID is the id of the manifest. Rules can read the id as principal.id.
 	ID string `toml:"id"`
 	// Tool is <server>/<tool>, as in Tool::"…".
 	Tool       string `toml:"tool"`

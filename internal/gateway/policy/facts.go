@@ -45,8 +45,8 @@ type factsKey struct {
 	asSent bool
 }
 
-// knownOf returns the facts that an earlier check of the call kept. If there are none, the result is empty, and this
-// check can keep its facts in it.
+// knownOf returns the facts that an earlier check of the call kept. If there are none, it returns an empty value in
+// which this check can keep its facts.
 func knownOf(c *call.Call) *known {
 	k, _ := c.Known.(*known)
 	if k == nil || !bytes.Equal(k.arguments, c.Arguments) {

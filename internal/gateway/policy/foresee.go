@@ -121,8 +121,8 @@ func (p *prediction) of(v *view, needsPermit bool) Foresight {
 	return Depends
 }
 
-// within predicts whether a permit rule matches if the tool has only the requested scopes. The result is Always if there
-// is no ceiling.
+// within predicts whether a permit rule matches if the tool has only the requested scopes. The ceiling is the view
+// with only these scopes. If the ceiling is nil, the result is Always.
 func (p *prediction) within(ceiling *view, one *rule) Foresight {
 	switch {
 	case ceiling == nil:

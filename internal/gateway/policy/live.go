@@ -44,9 +44,9 @@ type Options struct {
 // [gate.Policy].
 //
 // A changed file replaces either all rules or none. If a new file is moved into place, Live reads it immediately. If
-// the file is modified in place, Live waits until no more writes happen, because a half-written file could be valid but
-// forbid less. If the file cannot be used, the last valid rules stay in force. If the file is deleted, only its forbid
-// rules stay in force, and nothing is permitted.
+// the file is modified in place, Live waits until no more writes happen, because a half-written file could be valid
+// and forbid fewer calls. If the file cannot be used, the last valid rules stay in force. If the file is deleted, only
+// its forbid rules stay in force, and nothing is permitted.
 type Live struct {
 	options Options
 	current atomic.Pointer[snapshot]
@@ -222,8 +222,8 @@ type source struct {
 	text        []byte
 }
 
-// writePause is how long a file must stay unchanged until a write is considered complete. If the last write is at least
-// minAge old, the next write changes the modification time of the file.
+// writePause is how long a file must stay unchanged until a write is considered complete. minAge is how old a write
+// must be so that the next write certainly changes the modification time of the file.
 const (
 	writePause = 100 * time.Millisecond
 	minAge     = time.Second
@@ -294,8 +294,8 @@ func (l *Live) Judge(ctx context.Context, a *agent.Agent, name string, t *agent.
 	return s.judge(ctx, l.options, a, name, t, c)
 }
 
-// view returns the rules and entities for calls of a subject by a caller in the given groups. The groups must be a
-// subset of the groups that rules name.
+// view returns the rules and entities for a subject whose caller is in the given groups. The groups must be a subset
+// of the groups that rules name.
 func (s *snapshot) view(a *agent.Agent, on subject, groups []string) *view {
 	key := viewKey{on, groupsKey(groups), a.Digest}
 	if v, ok := s.views.Load(key); ok {

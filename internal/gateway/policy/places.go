@@ -69,8 +69,8 @@ func (p *places) record() types.Value {
 }
 
 // addPath adds a canonical path. It adds a relative path only for forbid rules, both unchanged and resolved against
-// each folder in bases. After a relative path, no permit rule about paths matches. The result is a flaw if there are
-// too many bases, or if a resolved path matches otherRoot.
+// each folder in bases. If the call contains a relative path, no permit rule about paths matches. The result is a flaw
+// if there are too many bases, or if a resolved path matches otherRoot.
 func (p *places) addPath(s string, bases []string) flaw {
 	for _, form := range forms(s) {
 		if form[0] == '/' || isDrive(form) {
@@ -167,9 +167,9 @@ var (
 	perhapsPath = regexp.MustCompile(`(?i)[/\\]|^(?:%(?:2f|5c|2e|7e|25)|[^\x00-\x7f])`)
 )
 
-// addLooks adds a string as a path if it looks like a path. Because the string may be prose, addLooks normalizes the
-// segments of a path that is not canonical instead of refusing it. It still refuses disguised characters, home folders,
-// and folders such as /proc/self/root, which give a file a second path.
+// addLooks adds a string as a path if it looks like a path. The string may be prose. Therefore, addLooks does not
+// refuse a path that is not canonical, but normalizes its segments. It still refuses disguised characters, home
+// folders, and folders such as /proc/self/root, which give a file a second path.
 func (p *places) addLooks(text string, bases []string) flaw {
 	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")
 	if s == "" {

@@ -30,8 +30,8 @@
 //
 // A path, URL or host has one canonical spelling. A call with any other spelling is refused before a rule is
 // evaluated (canonical.go). The check applies to a string in three cases:
-//   - A rule reads the argument or its kind of places, and the argument name declares a place (path, file, dir, url,
-//     host, …).
+//   - The argument name declares a place (path, file, dir, url, host, …), and a rule reads the argument or all places
+//     of this kind.
 //   - A rule compares the string with a path or URL, as in context.arguments.x like "/data/*".
 //   - A rule reads the string through context.path_of.
 //
