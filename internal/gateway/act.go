@@ -23,9 +23,9 @@ const (
 	sandboxTime = 15 * time.Second
 )
 
-// act carries out the call within the tool's timeout. If the call has an intent (a row written before sending), the
-// work is not stopped at the timeout. Instead, the caller gets a refusal, and the gateway waits up to lateGrace for the
-// answer.
+// act carries out the call within the tool's timeout. If the call has an intent (a row written before sending), act
+// does not stop the tool at the timeout. Instead, the caller gets a refusal, and the gateway waits up to lateGrace for
+// the tool's answer.
 func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Binding == nil || g.options.Binding == nil {
 		r := call.Refuse(stageAct, call.UnknownTool, "the manifest declares %s, but no server or program carries it out", p.tool.Name)

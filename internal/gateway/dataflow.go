@@ -201,8 +201,8 @@ func (g *Gateway) FlowMatters(t *agent.Tool) bool {
 	return g.flowMode(t) != guard.FlowOff && flowTool(t).Decides()
 }
 
-// ReadUntil returns the time when the text that the principal's agents have read stops affecting the principal's calls.
-// It is zero if no text affects them.
+// ReadUntil returns the end of the time in which text affects a principal's calls, because the principal's agents have
+// read the text. It returns zero if no text affects the calls.
 func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.Time, err error) {
 	if g.store == nil {
 		return until, nil
@@ -210,8 +210,8 @@ func (g *Gateway) ReadUntil(ctx context.Context, principal string) (until time.T
 	return g.lastRead(ctx, principal, "", time.Now())
 }
 
-// lastRead returns the latest end of the principal's rows in the table flow_reads. It ignores the rows of the given
-// owner. It returns the zero time if all rows have ended.
+// lastRead returns the latest time at which a row of the principal in the table flow_reads expires. It ignores the
+// rows of the given owner. It returns the zero time if all rows have expired.
 func (g *Gateway) lastRead(ctx context.Context, principal, owner string, now time.Time) (until time.Time, err error) {
 	var last int64
 	err = g.store.DB.Read(ctx, func(tx state.Tx) error {

@@ -283,9 +283,9 @@ func (g *Gateway) prompt(
 }
 
 // ruleArguments returns the params of a request for the policy rules. A URI such as fs://etc/passwd can name a file,
-// but only its server knows which file. Therefore ruleArguments adds a member "resource" with the path of the URI, with
-// and without the authority, and the values of its query, so that rules about paths apply. File and web URLs need no
-// such member, because the rules parse these URLs themselves.
+// but only its server knows which file. Therefore, ruleArguments adds a member "resource", so that rules about paths
+// apply. It contains the path of the URI, with and without the authority, and the values of the query. File and web
+// URLs do not need this member, because the rules parse these URLs themselves.
 func ruleArguments(f *call.Forward) jsontext.Value {
 	var params map[string]jsontext.Value
 	var uri string

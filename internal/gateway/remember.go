@@ -100,8 +100,8 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-// changeWait is the maximum time to wait for a change in the store. The limit is needed because a change just before
-// the wait begins goes unnoticed.
+// changeWait is the maximum time to wait for a change in the store. The limit is needed because a change goes
+// unnoticed if it happens just before the wait begins.
 const changeWait = time.Second
 
 // waitForChange waits until the store changes, but at most one second.
@@ -201,8 +201,8 @@ func StoreFailed(ctx context.Context, stage string, err error) *call.Refusal {
 // same key is a new call.
 const AnswersKept = 30 * 24 * time.Hour
 
-// ForgetAnswers deletes answers that are older than [AnswersKept], but at most batch. It returns how many it deleted.
-// It never deletes the keys of unanswered calls.
+// ForgetAnswers deletes answers that are older than [AnswersKept], but never the keys of unanswered calls. The
+// parameter batch is the maximum number of answers to delete. The result is the actual number.
 func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }

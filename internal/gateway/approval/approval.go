@@ -190,8 +190,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10, $11)`,
 	return asked, err
 }
 
-// findDenied looks for questions about the call of q whose denial no caller got. It returns the newest one, or
-// nil.
+// findDenied returns the newest denied question about the call of q, or nil. It skips a question if a caller has
+// already got the denial.
 func findDenied(tx state.Tx, b *store.Store, q *Question) (found *Question, err error) {
 	mac := q.mac(b)
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state = 'denied' AND heard IS NULL
@@ -202,7 +202,7 @@ AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{mac, q.Asked.UnixMicro()}, 
 	return found, err
 }
 
-// Leave records that a call no longer waits for the answer to a question. The parameter denied reports whether its
+// Leave records that a call no longer waits for the answer to a question. The parameter denied reports whether the
 // caller got a person's denial.
 func Leave(ctx context.Context, b *store.Store, id string, denied bool, now time.Time) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
@@ -410,8 +410,8 @@ func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) 
 	return err == nil, err
 }
 
-// Claims returns the approvals whose rows say that they are valid. It does not check whether the register contains
-// them.
+// Claims returns the approvals that are valid according to their rows. It does not check whether the register contains
+// the approvals.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE state = 'approved' AND expires > $1`,
 		[]any{time.Now().UnixMicro()}, func(row state.Row) error {
@@ -429,7 +429,8 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 const Kept = 24 * time.Hour
 
 // Forget deletes questions that have been expired for longer than [Kept]. If a question expired more recently, Forget
-// deletes only its arguments. One run deletes or changes at most batch questions. Forget returns their number.
+// deletes only its arguments. The parameter batch is the maximum number of questions to delete or change. Forget
+// returns the actual number.
 func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string

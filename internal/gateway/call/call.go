@@ -379,7 +379,8 @@ type Forward struct {
 	OnDrop func()
 }
 
-// Allowed asks the gateway whether the request may be repeated. If not, it calls OnDrop, unless ctx has ended.
+// Allowed asks the gateway whether the request may be repeated. If the gateway refuses, Allowed calls OnDrop, unless
+// ctx has ended.
 func (f *Forward) Allowed(ctx context.Context) error {
 	if f.Again == nil {
 		return nil

@@ -178,7 +178,8 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Claims returns the grants whose rows say that they are valid. It does not check whether the register contains them.
+// Claims returns the grants that are valid according to their rows. It does not check whether the register contains
+// the grants.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, &authority.View{}, func(*Grant) bool { return true }, "")
 	for _, g := range list {
