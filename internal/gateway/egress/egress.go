@@ -14,9 +14,8 @@
 //     only some resolvers accept.
 //   - The client uses only https. It follows no redirects, keeps no cookies, and uses no proxies
 //     from the environment.
-//   - A request that may change something gets a new connection. On a reused connection, net/http
-//     might send the request twice. A GET may have effects too, so it may reuse a
-//     connection only for a tool that only reads.
+//   - A request that may change something gets a new connection. On a reused connection, net/http might send the
+//     request twice. A GET may have effects too. It may reuse a connection only if the tool's side effect is read.
 //   - Clients never share connections. Each agent has its own client.
 //
 // # Programs

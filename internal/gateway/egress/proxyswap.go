@@ -304,8 +304,9 @@ func connectionNames(h http.Header) (names []string) {
 var schemes = []string{"bearer", "basic", "token", "apikey", "bot"}
 
 // fill replaces the placeholder in a header value. The value must be the placeholder alone, or a scheme and the
-// placeholder. In Basic authentication, the user name or the password must be the placeholder. Text beside a
-// placeholder would let the program choose which part of the secret a host cuts off when it echoes the header.
+// placeholder. In Basic authentication, the user name or the password must be the placeholder. Other text beside the
+// placeholder is not allowed, because a host may echo only a part of the header. With such text, the program could
+// choose which part of the secret is echoed.
 func (s *swapper) fill(value string) string {
 	scheme, rest, ok := strings.Cut(value, " ")
 	if !ok || !slices.Contains(schemes, strings.ToLower(scheme)) {
@@ -377,19 +378,19 @@ func mask(find Finder, text []byte) []byte {
 	return hide(nil, text, 0, len(text), found)
 }
 
-// hide appends text[from:to] to dst. It writes hiddenText in place of each match in the list found. If a match begins
-// before the offset from, an earlier call has already written hiddenText for this match.
-func hide(dst, text []byte, from, to int, found [][2]int) []byte {
-	for _, f := range found {
-		if f[1] <= from || f[0] >= to {
+// hide appends text[start:end] to dst. It replaces each match with hiddenText. If a match begins before the offset
+// start, an earlier call has already written hiddenText for this match.
+func hide(dst, text []byte, start, end int, matches [][2]int) []byte {
+	for _, m := range matches {
+		if m[1] <= start || m[0] >= end {
 			continue
 		}
-		if f[0] >= from {
-			dst = append(append(dst, text[from:f[0]]...), hiddenText...)
+		if m[0] >= start {
+			dst = append(append(dst, text[start:m[0]]...), hiddenText...)
 		}
-		from = min(f[1], to)
+		start = min(m[1], end)
 	}
-	return append(dst, text[from:to]...)
+	return append(dst, text[start:end]...)
 }
 
 // maskingReader masks the secrets in a stream. It holds back bytes that may be the beginning of a secret.
