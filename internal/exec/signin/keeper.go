@@ -151,7 +151,7 @@ func (t *Target) unusable(err error) *call.Refusal {
 	return r
 }
 
-// maxGiven is the maximum number of tokens that are remembered.
+// maxGiven is the maximum number of sent tokens that the keeper remembers.
 const maxGiven = 256
 
 func (k *Keeper) give(token string) {

@@ -23,7 +23,7 @@ type Session struct {
 	browser Browser
 	scopes  []string // requested in addition to the scopes that the server names
 	// id is the id of the only sign-in whose tokens the session uses. If it is "", the session uses any sign-in of the
-	// principal, and sends requests without a token if there is none.
+	// principal. If there is no sign-in, the session sends requests without a token.
 	id string
 
 	mu      sync.Mutex // held during a sign-in

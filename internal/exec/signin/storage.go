@@ -26,8 +26,8 @@ type storage interface {
 	// list returns the sign-ins of a principal, or of all principals if the parameter is "".
 	list(principal string) ([]entry, error)
 	// lock waits until no other process changes the sign-in, and then prevents other processes from changing it. Two
-	// processes must not use the same refresh token, because it can often be used only once. The claim is the
-	// argument of set.
+	// processes must not use the same refresh token, because it can often be used only once. The caller passes the claim
+	// to set.
 	lock(ctx context.Context, t *Target) (claim string, unlock func(), err error)
 }
 
@@ -113,8 +113,8 @@ type sharedStorage struct {
 const (
 	// storeTime is the time limit for one access to the store.
 	storeTime = 10 * time.Second
-	// claimTime is how long a claim is valid. Other processes wait that long for a process that changes a sign-in. It
-	// exceeds the time limit of a token request.
+	// claimTime is how long a claim is valid. Other processes wait that long for a process that changes a sign-in.
+	// claimTime exceeds the time limit of a token request.
 	claimTime = 2 * answerTime
 	// claimPatience is how much longer the other processes wait while the claim's process is alive.
 	claimPatience = 10 * time.Minute
@@ -264,8 +264,8 @@ func (s *sharedStorage) lock(ctx context.Context, t *Target) (claim string, unlo
 }
 
 // isStale reports whether another process may take over a claim that expired the given duration ago. The clocks of two
-// machines can differ by minutes, so while the claim's process is alive, the claim becomes stale only after a further
-// claimPatience.
+// machines can differ by minutes. While the claim's process is alive, the claim therefore becomes stale only after a
+// further claimPatience.
 func (s *sharedStorage) isStale(ctx context.Context, claim string, since time.Duration) (bool, error) {
 	if since < 0 || since > claimPatience {
 		return since > 0, nil
