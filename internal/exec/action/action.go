@@ -11,8 +11,8 @@
 //   - The filled URL is parsed again. Its scheme, host and port must be those of the manifest. A value that turns a
 //     path segment into an empty segment, . or .. is refused, because the path was reviewed.
 //   - A missing value is an error unless the input schema has a default. A URL without the value would have another
-//     meaning. Only the manifest can say that a part of the request may be left out: a query parameter, header, form
-//     field, JSON member or body whose whole value is {name?}.
+//     meaning. Only the manifest can allow a part of the request to be left out. The part must be a query parameter,
+//     header, form field, JSON member or body whose whole value is {name?}.
 //   - Only the manifest can say that a query parameter or form field is repeated: {name*}. Its value adds pairs with
 //     this name, or with names of the form name[member], and no others.
 //

@@ -8,9 +8,9 @@
 // three must match, because a manifest can claim any id, and an agent can be replaced by another agent with the same
 // name.
 //
-// An allowance has an effect only while the register of authority contains exactly its row. An attacker who can write
-// to the store but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has
-// no effect and is reported.
+// An allowance has an effect only while the register of authority contains its unmodified row. An attacker who can
+// write to the store but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance
+// has no effect and is reported.
 package allowance
 
 import (

@@ -343,8 +343,8 @@ func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 	return append(known, s.issued.all()...), failed
 }
 
-// publicFields lists members of JSON secrets that are not secret, such as the project id in the key file of a cloud
-// provider. All other texts of minField bytes or more are secret, under any name.
+// publicFields lists members of JSON secrets whose values are public, such as the project id in the key file of a
+// cloud provider. All other texts of at least minField bytes are secret, whatever their name is.
 var publicFields = []string{
 	"type", "project_id", "quota_project_id", "client_email", "client_id", "auth_uri", "token_uri", "universe_domain",
 	"auth_provider_x509_cert_url", "client_x509_cert_url", "region", "zone", "host", "hostname", "endpoint", "url", "uri",

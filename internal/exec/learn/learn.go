@@ -181,8 +181,8 @@ func (s rights) above() map[string]bool {
 // version of such a folder, or always contains the folder.
 var ownVersions = []string{"/proc", "/sys", "/dev", "/run", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/scratch"}
 
-// onMachine returns the right that a server needs on this machine for the use of a file in its sandbox. If there is no
-// such right, the field What of the result is empty.
+// onMachine converts the use of a file in a sandbox to the right that the server needs for this file on the machine.
+// If there is no such right, the field What of the result is empty.
 func onMachine(use agent.Right, home string) agent.Right {
 	path := filepath.Clean(use.What)
 	use.What = ""

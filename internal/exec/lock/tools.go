@@ -192,7 +192,7 @@ func (l *Locking) addTools(
 }
 
 // sameAsClassified refuses a server if its tools changed after ambit chose their classes. Otherwise, a server could
-// first present a tool that only reads, and replace it with a tool that writes before it is locked.
+// first present a tool that only reads, and then replace it before the lock with a tool that writes.
 func (l *Locking) sameAsClassified(proofs []toolserver.Proof) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
