@@ -215,8 +215,9 @@ func (p *inflight) canElicit() bool {
 		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// elicit asks the client's user to approve the call. The operator must have enabled TrustElicitation, because a
-// client could answer without asking a person. If the client repeats calls, elicit returns a refusal with the question.
+// elicit asks the client's user to approve the call. The operator must have enabled TrustElicitation, because a client
+// could answer without asking a person. If the client answers by repeating the call, elicit returns a refusal with the
+// question.
 func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()

@@ -336,8 +336,8 @@ func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
 	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
 	if stopped != nil {
 		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message may quote the server
-			// Record the read here too, because a call to an agent that could not start is refused before the stage
-			// markRead. An error can be ignored, because without the store ambit makes no call with an effect.
+			// Record the read here too, because a call to an agent that could not start is refused before the stage markRead.
+			// The error can be ignored: if the store is unavailable, ambit makes no call with an effect.
 			_ = g.markReader(context.Background(), p.Principal, 0)
 			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
 		}

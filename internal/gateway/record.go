@@ -233,7 +233,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 	return err
 }
 
-// hearLate waits for the answer to a call that timed out and then settles the call.
+// hearLate waits for the answer to a call that timed out, and then settles the call.
 func (g *Gateway) hearLate(p *inflight) {
 	o := <-p.late
 	stopped := p.afterResend(o.Refusal)

@@ -148,8 +148,8 @@ func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	}
 }
 
-// prefix converts a server's alias to the characters that clients accept in tool names. An alias can be a registry id
-// with slashes and dots. If the part after the last slash is unique, prefix uses only this part.
+// prefix converts a server's alias to a text with only the characters that clients accept in tool names. An alias can
+// be a registry id with slashes and dots. If the part after the last slash is unique, prefix uses only this part.
 func prefix(a *agent.Agent, alias string) string {
 	at := strings.LastIndexByte(alias, '/')
 	if at < 0 {

@@ -4,7 +4,7 @@
 // exactly, and there are no wildcards. A grant ends when it expires or is revoked. Its row stays in the store until
 // the same action is granted again.
 //
-// A grant is valid only while the register of authority contains exactly its row. An attacker who can write to the
+// A grant is valid only while the register of authority contains its unmodified row. An attacker who can write to the
 // store but has no root key cannot create, widen, extend, transfer or restore a grant. A modified grant has no effect,
 // and the refusal of a call reports the modification.
 package grant

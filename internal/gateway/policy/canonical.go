@@ -233,7 +233,7 @@ func startsURL(s string) bool {
 var defaultPorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 
 // urlFlaw returns the host of a URL, and the flaw if the URL is not canonical. If compared is set, a rule compares the
-// whole URL. The host must then be followed by a slash, and parts that many servers ignore are refused.
+// whole URL. The host must then be followed by a slash, and parts of the URL that many servers ignore are refused.
 func urlFlaw(s string, compared bool) (host string, f flaw) {
 	kind, rest, ok := strings.Cut(s, "://")
 	if !ok || !scheme.MatchString(kind) {
