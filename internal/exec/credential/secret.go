@@ -9,12 +9,12 @@
 // program of the session can read the key from the keyring, but the key is useless without the vault file. If
 // AMBIT_HOME is set, the key is stored in that folder, because AMBIT_HOME contains all of ambit's files.
 //
-// A secret belongs to an agent's name, which is the name of the agent's file. A secret does not belong to the id in the
-// manifest, because anyone can copy an id. With each secret, the vault stores the id and the audience. The audience is
-// the list of hosts, and of OAuth scopes, that the credential slot had when the secret was set. If the manifest later
-// allows more hosts, the new hosts do not get the secret. If it asks for more scopes, the key of a service account is
-// not exchanged. If another agent takes the name, that agent does not get the secret. In these cases, a person must set
-// the secret again.
+// A secret belongs to an agent's name, which is the name of the agent's file. A secret does not belong to the id in
+// the manifest, because anyone can copy an id. With each secret, the vault stores the id and the audience. The
+// audience consists of the hosts and OAuth scopes that the credential slot had when the secret was set. If the
+// manifest later allows more hosts, the new hosts do not get the secret. If it asks for more scopes, the key of a
+// service account is not exchanged. If another agent takes the name, that agent does not get the secret. In these
+// cases, a person must set the secret again.
 //
 // A [Source] looks for a secret in three places: in the vault, in ambit's environment variable ([EnvName]), and in
 // the environment variable that the manifest names. If the vault cannot be read, the Source returns an error and does

@@ -50,7 +50,7 @@ type cachedToken struct {
 	token       *oauth2.Token
 }
 
-// Token exchanges the key of a service account for an access token (RFC 7523). It returns a copy of the key in which
+// Token exchanges the key of a service account for an access token (RFC 7523). In the returned copy of the key,
 // {credential} means the token. If the slot has no scopes, Token returns the key unchanged.
 //
 // The token has the scopes of the slot, and the key must have been set for all these scopes. The assertion is sent to

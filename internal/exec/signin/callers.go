@@ -231,7 +231,7 @@ func (k *Keeper) Complete(ctx context.Context, principal, session string, answer
 		return Grant{}, err
 	}
 	t := &w.Visit.Target
-	// The exchange continues if the caller leaves, because the code works only once.
+	// Continue even if the caller disconnects, because the code works only once.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*answerTime)
 	defer cancel()
 	g, err := k.finish(ctx, w.Visit, answer)

@@ -186,10 +186,10 @@ func (k *Keeper) resourceMetadata(
 // wellKnown is the path of a resource's metadata on its origin. The path of the resource follows.
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// mayName reports whether the metadata at an address may name a resource that contains the endpoint. The resource can
-// be a parent path of the endpoint, and other owners' servers below this path would accept the same token. The
-// metadata may therefore name a parent path only if it is at a well-known address, where only the owner of the origin
-// can write. All other addresses are chosen by the server itself.
+// mayName reports whether the metadata at an address may name a resource that contains the endpoint. If the resource
+// is a parent path of the endpoint, servers of other owners below this path accept the same token. The metadata may
+// therefore name a parent path only if it is at a well-known address, where only the owner of the origin can write.
+// The server itself chooses all other addresses.
 func mayName(place, resource string, endpoint *url.URL) bool {
 	p, err := url.Parse(place)
 	r, errR := url.Parse(resource)

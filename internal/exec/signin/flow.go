@@ -217,9 +217,9 @@ func (g *grant) accept(t *oauth2.Token) error {
 	return nil
 }
 
-// oauthError is the code of an OAuth error response. Its message contains no other text of the response, because a
-// model reads the errors, and the text comes from a stranger and may repeat secrets. An invalid code is omitted for
-// the same reason.
+// oauthError is the code of an OAuth error response. Its message contains no other text of the response. Such text
+// comes from a stranger and may repeat secrets, and a model reads the message. For the same reasons, an invalid code
+// is omitted.
 type oauthError struct {
 	code   string
 	status int // the HTTP status of a response without a code
