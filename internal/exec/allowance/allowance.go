@@ -54,13 +54,13 @@ type Allowance struct {
 	Changed bool
 }
 
-// row returns the entry of the allowance in the register.
+// row returns the allowance as a row of the register.
 func (a *Allowance) row() authority.Row {
 	return authority.Row{Kind: authority.Allowance, ID: a.entry(), Content: []byte(authority.ID(
 		strconv.FormatInt(state.Micros(a.At), 10), a.By))}
 }
 
-// entry returns the id of the allowance in the register.
+// entry returns the id of the allowance's row in the register.
 func (a *Allowance) entry() string {
 	return authority.ID(a.Agent, a.ID, a.Server, a.Code,
 		string(a.Right.Kind), a.Right.What, strconv.FormatBool(a.Right.Private))

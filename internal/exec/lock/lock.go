@@ -511,7 +511,7 @@ func (l *Locking) replace(file string, entry *pack.LockedAgent) (lock *pack.Lock
 		for _, p := range l.packages {
 			lock.Keep(p)
 		}
-		// Check that the lock file can be encoded before writing the manifest.
+		// Before writing the manifest, check that the lock file can be encoded.
 		if _, err := lock.Encode(); err != nil {
 			return err
 		}

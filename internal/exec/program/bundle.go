@@ -331,9 +331,9 @@ func (r *run) trust(extra []byte) error {
 	return nil
 }
 
-// setEffect sets the effect of a failed run in the refusal and returns the refusal. A run has no effect if the code has
-// no network access or if the tool only reads. setEffect also clears Unsent: even if the code could not be loaded, the
-// call is treated as sent.
+// setEffect records the effect of a failed run in the refusal, and returns the refusal. A run has no effect if the
+// code has no network access or if the tool only reads. setEffect also clears Unsent: even if the code could not be
+// loaded, the call is treated as sent.
 func (b *Bundle) setEffect(t *agent.Tool, f *call.Refusal) error {
 	f.Unsent = false
 	if len(b.agent.Program.Hosts) > 0 && t.SideEffect != agent.Read {

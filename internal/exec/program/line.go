@@ -81,7 +81,7 @@ type issuer struct {
 	Pubkey  string `json:"pubkey"`
 }
 
-// intent returns the line for a call and the id of the intent.
+// intent returns the line that the program reads for a call, and the id of the intent.
 func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 	var args struct {
 		Text     *string `json:"text"`
