@@ -90,7 +90,7 @@ func (r *rule) checkAlone(declared schema.RecordType, add adder) {
 	r.checkSpelling(add)
 }
 
-// Errors returns the problems of the rules that are errors. It is faster than [Rules.Check].
+// Errors returns only the problems with the severity Error. It is faster than [Rules.Check].
 func (r *Rules) Errors() []Problem {
 	if r == nil {
 		return nil

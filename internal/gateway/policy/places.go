@@ -270,7 +270,7 @@ func (p *places) addOtherURL(s string) {
 
 var webSchemes = words("http https ws wss")
 
-// plainSlashes converts each character that some systems treat as a separator to a slash.
+// plainSlashes replaces characters with a slash if some systems treat them as separators.
 var plainSlashes = strings.NewReplacer(`\`, "/", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u29f5", "/", "\u00a5",
 	"/", "\u20a9", "/")
 
