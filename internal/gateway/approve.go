@@ -52,7 +52,7 @@ func (g *Gateway) needsApproval(t *agent.Tool) bool {
 // askPerson stores a question about the call and waits for the answer.
 func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	if len(p.More) > 0 {
-		// The server would receive the inputResponses, but the approver sees only the arguments.
+		// Refuse inputResponses, because the server would receive them, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
 			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}

@@ -421,7 +421,7 @@ func (a observedAsker) Ask(ctx context.Context, method string, params jsontext.V
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// observeForward adds the answer to a forwarded request to the memory of its principal.
+// observeForward adds the answer of a forwarded request to the memory of the request's principal.
 func (g *Gateway) observeForward(f *call.Forward, what string, answer jsontext.Value, err error) error {
 	if g.options.Flow == nil {
 		return nil

@@ -228,7 +228,7 @@ func (g *Gateway) permitItem(f *call.Forward) *call.Refusal {
 		"the policy denies %s for this prompt or resource, and therefore %s too", item.Method, f.Method)
 }
 
-// asRulesSee converts a request to a tool and a call, which the policy rules can check.
+// asRulesSee returns the tool and the call with which the policy rules check a request.
 func asRulesSee(f *call.Forward, b agent.Binding) (*agent.Tool, *call.Call) {
 	c := &call.Call{Tool: f.Method, Principal: f.Principal, Attributes: f.Attributes, Arguments: ruleArguments(f)}
 	if f.Skill != nil {

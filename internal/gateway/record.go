@@ -152,7 +152,7 @@ func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.Decision = DecisionOf(p.result.IsError, stopped)
 	if stopped != nil {
 		r.Code, r.Stage = string(stopped.Code), stopped.Stage
-		// The notes explain why the gateway doubted the call, and the refusal does not always repeat that.
+		// Append the notes, because they explain why the gateway doubted the call. The refusal does not always say why.
 		r.Effect, r.Detail = string(stopped.Effect), strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")
 		return
 	}

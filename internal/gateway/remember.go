@@ -76,7 +76,7 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return call.Refuse(stageRemember, call.InputInvalid,
 			"an idempotency key must be at most %d bytes long and contain only printable characters", maxKey)
 	}
-	// Wait for the earlier call no longer than this call's own timeout.
+	// Wait for the earlier call, but not longer than the timeout of this call.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
 	defer cancel()
 	for {

@@ -129,7 +129,7 @@ func (q *Question) macPurpose() string {
 	return "approval " + string(bound)
 }
 
-// row returns the entry of an approval in the register.
+// row returns the approval as a row of the register.
 func (q *Question) row() authority.Row {
 	content, err := json.Marshal([]any{q.storedMAC, q.Decider, q.Expires.UnixMicro()})
 	if err != nil {

@@ -123,9 +123,9 @@ func (n *Network) Active(since time.Time) (hosts []string) {
 	return hosts
 }
 
-// Loopback returns the private host that a program reaches through a loopback address: localhost or the address itself,
-// if Policy.Private lists it with the port. In all other cases, Loopback returns "", and the program reaches its own
-// loopback interface.
+// Loopback returns the private host that a program reaches when it connects to a loopback address. This is localhost
+// or the address itself, if Policy.Private lists it with the port. In all other cases, Loopback returns "", and the
+// program reaches its own loopback interface.
 func (n *Network) Loopback(to netip.AddrPort) (host string) {
 	for _, host := range []string{"localhost", to.Addr().String()} {
 		if slices.Contains(n.policy.Private, net.JoinHostPort(host, strconv.Itoa(int(to.Port())))) {

@@ -61,7 +61,7 @@ func (g *Grant) State(now time.Time) string {
 // Active is the state of a grant that is in force.
 const Active = "active"
 
-// row returns the entry of the grant in the register.
+// row returns the grant as a row of the register.
 func (g *Grant) row() authority.Row {
 	content, err := json.Marshal([]any{g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires)})
 	if err != nil {
