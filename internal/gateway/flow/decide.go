@@ -63,7 +63,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 			break
 		}
 		l := &leaves[i]
-		if s.approved.has(t.approvalKey(*l)) {
+		if s.approved.has(t.approvalKey(*l)) || !v.Strict && s.approved.has(introductionKey(l)) {
 			continue
 		}
 		d.judge(l)
@@ -199,12 +199,13 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	case own || attested:
 	case l.role == identifier && !d.strict && !(d.tool.Network && receives(l.name)): // from the user's service
 	case l.role == path && !d.strict && !systemPath.Match(l.value): // an ordinary file that the agent works on
-	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || d.tool.adds() && l.role == destination && contactNames[l.name]):
+	case !d.tool.readsOnly() && (l.role == other && !secretNames[l.name] || l.role == destination && d.tool.addsContact(l.name)):
 		// values that agents often enter, such as names in forms, or contacts in the user's own data
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
+	case d.tool.onPage && isMail(l.value): // the address of the user, typed into a form
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
-	case l.role == destination && !d.tool.readsOnly() && d.disguised(l):
+	case len(hits) == 0 && l.role == destination && !d.tool.readsOnly() && d.disguised(l):
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
 	}
@@ -222,6 +223,11 @@ var secretNames = map[string]bool{
 // isName reports whether a destination is a plain name, such as a person or a channel. The service looks the name up in
 // the user's own data, so a name from untrusted text does not lead to a stranger.
 func isName(l *leaf) bool { return l.role == destination && isPlain(l) }
+
+// isMail reports whether a value is an e-mail address, and not a URL.
+func isMail(value []byte) bool {
+	return bytes.IndexByte(value, '@') > 0 && !bytes.Contains(value, []byte("://"))
+}
 
 // isPlain reports whether a value is a plain word or name. Addresses and numbers are not plain.
 func isPlain(l *leaf) bool {
@@ -291,6 +297,12 @@ func (d *decision) code(l *leaf) {
 		}
 	}
 	n := l.words.len()
+	asks := d.asks
+	if d.tool.verbs&running != 0 { // a text asks for a command with a verb such as "run", and not with "open"
+		runs := *d.tool
+		runs.verbs = running
+		asks = (&decision{Session: d.Session, tool: &runs}).asks
+	}
 	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as the name of a column, often occurs by chance
 		part := l.words.slice(i, i+min(n, 2))
 		if len(part) < 4 || known[string(l.words.token(i))] && known[string(l.words.token(i+min(n, 2)-1))] {
@@ -298,7 +310,7 @@ func (d *decision) code(l *leaf) {
 		}
 		hits := d.sequences(&l.words, i, i+min(n, 2))
 		for j := range hits {
-			if d.asks(&hits[j], near) {
+			if asks(&hits[j], near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
 				return
 			}
@@ -376,7 +388,7 @@ func (d *decision) sent(l *leaf, always bool) bool {
 	for _, part := range addresses(l.value) {
 		w := wordsOf(part)
 		key := w.key()
-		if d.own.has(key) || d.attested.has(key) {
+		if d.own.has(key) || d.attested.has(key) || d.tool.onPage && isMail(part) {
 			continue
 		}
 		hits := d.occurrences(&w, true)
@@ -472,7 +484,11 @@ func (d *decision) verb(h *hit, reach int) bool {
 		verbs = ^fetching
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
-		if (i < h.at || i > h.last) && table.at(b, i)&verbs != 0 && b.requests(i) {
+		if i >= h.at && i <= h.last || table.at(b, i)&verbs == 0 || !b.requests(i) {
+			continue
+		}
+		verb := b.token(i)
+		if isEnglish := table.begins(verb).english&verbs != 0; isEnglish && !thirdPerson(verb) && !b.reportsProgress(i) || !isEnglish && !b.inEnglish(i) {
 			return true
 		}
 	}
@@ -504,6 +520,25 @@ func foreign(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6 && unknown > 2*numbers
 }
 
+// inEnglish reports whether the text around a position is certainly English. Words in it that are verbs of other languages,
+// such as "agenda", are not requests.
+func (b *block) inEnglish(at int) bool {
+	first, end := b.bounds(at)
+	n := 0
+	for i := max(first, at-near); i < min(end, at+near); i++ {
+		switch t := string(b.token(i)); {
+		case english[t]:
+			n++
+		case functionWords[t] && !shared[t], b.token(i)[0] >= utf8.RuneSelf && aloneIn(b.token(i)):
+			return false
+		}
+	}
+	return n >= minEnglish
+}
+
+// minEnglish is the minimum number of function words in a text that is certainly English.
+const minEnglish = 2
+
 // requests reports whether the verb at a position asks for an action: "delete" does, "deleted" does not, "must be
 // deleted" does.
 func (b *block) requests(at int) bool {
@@ -520,6 +555,28 @@ func (b *block) requests(at int) bool {
 		}
 	}
 	return false
+}
+
+// reportsProgress reports whether a word such as "starting" stands alone, as in the messages of programs. In a sentence,
+// a function word is close to it.
+func (b *block) reportsProgress(at int) bool {
+	if !bytes.HasSuffix(b.token(at), []byte("ing")) {
+		return false
+	}
+	first, end := b.bounds(at)
+	for i := max(first, at-3); i < min(end, at+4); i++ {
+		if functionWords[string(b.token(i))] && !b.isPart(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// thirdPerson reports whether a word is an English verb in the third person, such as "sends". Such a word states what
+// happens, or it is a noun, such as "changes".
+func thirdPerson(word []byte) bool {
+	verb, found := bytes.CutSuffix(word, []byte("s"))
+	return found && !bytes.HasSuffix(verb, []byte("s")) && table.begins(verb).english != 0
 }
 
 // inPhrase reports whether a token is a function word within an address or a name, such as in "please.send.it".

@@ -33,6 +33,7 @@
 package flow
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -380,10 +381,13 @@ func (s *keySet) add(key uint64, from uint16) {
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
 	leaves := t.leaves(arguments)
 	o := s.origin(t, leaves, src.Time)
-	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored))
+	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored) && !hasPart(t.Name, tabular))
 	defer shape.free()
 	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
+		if !o.printed {
+			shape.createdID(leaves)
+		}
 	}
 	s.m.mu.Lock()
 	defer s.m.unlock(src.Time)
@@ -410,6 +414,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		if t.Effect {
 			s.wrote(t, leaves)
 		}
+		s.introduced(t, leaves, now)
 		return
 	}
 	for _, l := range leaves { // an attested value is not added to own, because an attacker may have chosen it
@@ -419,8 +424,59 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		for _, address := range addresses(l.value) {
 			s.trust(&s.own, 0, hostKey(hostOf(address)))
 		}
+		if l.role == path {
+			s.trustParents(l.value)
+		}
 	}
 }
+
+// introduced records the short values of a call that no text contains in any form. They come from the user or the model,
+// so later calls may use them again in an argument with the same name, even if a text repeats them in the meantime.
+func (s *Session) introduced(t *Tool, leaves []leaf, now time.Time) {
+	if s.strict(now) {
+		return
+	}
+	sender := *t
+	sender.Effect, sender.fetching = true, false
+	for i := range leaves {
+		l := &leaves[i]
+		if len(l.value) > maxAtom || l.role == path || l.role == code || l.role == excess {
+			continue
+		}
+		d := &decision{Session: s, tool: &sender, steps: maxSteps}
+		if len(d.occurrences(&l.words, true)) == 0 && !d.composed(l, l.value, true) && !d.disguised(l) && d.steps > 0 {
+			s.trust(&s.approved, 0, introductionKey(l))
+		}
+	}
+}
+
+// introductionKey identifies a value and the name of its argument.
+func introductionKey(l *leaf) uint64 {
+	w := wordsOf([]byte(l.name + " "))
+	w.text = append(append(w.text, 0), l.value...)
+	return w.key()
+}
+
+// trustParents adds the parts of a path to the attested values: its parent folders, and the name of the file. An agent
+// that works on a file also uses the names of its folders, for example to commit the file.
+func (s *Session) trustParents(path []byte) {
+	for n := 0; n < maxParents; n++ {
+		at := bytes.LastIndexAny(path, `/\`)
+		if at <= 0 {
+			return
+		}
+		if n == 0 {
+			w := wordsOf(path[at+1:])
+			s.trust(&s.attested, 0, w.key())
+		}
+		path = path[:at]
+		w := wordsOf(path)
+		s.trust(&s.attested, 0, w.key())
+	}
+}
+
+// maxParents is the maximum number of parent folders of a path that a session trusts.
+const maxParents = 16
 
 // Trusts reports whether the arguments of a call made now come from the user. They do if no untrusted text was read
 // before.

@@ -270,10 +270,26 @@ func TestOwnValues(t *testing.T) {
 	if v := s.Decide(payer, []byte(`{"iban":"`+account+`"}`), now, false); len(v.Findings) != 0 {
 		t.Errorf("a value of the user: %+v", v.Findings)
 	}
-	s.Made(payer, []byte(`{"iban":"QX00 9999 8888 7777"}`), now)
-	s.Observe(reader, []byte(`{"path":"x"}`), resultOf("The account QX00 9999 8888 7777 is another."), Source{Time: now})
-	if v := s.Decide(payer, []byte(`{"iban":"QX00 9999 8888 7777"}`), now, false); len(v.Findings) != 1 {
-		t.Errorf("a value that was used after a text was read: %+v", v.Findings)
+	// After a text was read, the values of a call come from the user only if no text contains them in any form.
+	const short = "u-eve77"
+	for name, tt := range map[string]struct {
+		text      string
+		arguments string
+		want      int
+	}{
+		"a short value in the text":              {"See " + short + " there.", `{"iban":"` + short + `"}`, 1},
+		"the same argument":                      {"The weather is fine.", `{"iban":"QX00 9999 8888 7777"}`, 0},
+		"another argument":                       {"The weather is fine.", `{"to":"QX00 9999 8888 7777"}`, 1},
+		"a value in the text":                    {"See QX00 9999 8888 7777 there.", `{"iban":"QX00 9999 8888 7777"}`, 1},
+		"a value that the text spells backwards": {"See 7777 8888 9999 00XQ there.", `{"iban":"QX00 9999 8888 7777"}`, 1},
+	} {
+		s := NewMemory(DefaultWindow).Session("", now)
+		s.Read([]byte(tt.text), Source{Time: now})
+		s.Made(payer, []byte(`{"iban":["QX00 9999 8888 7777","`+short+`"]}`), now)
+		s.Observe(reader, []byte(`{"path":"x"}`), resultOf("The account QX00 9999 8888 7777 is another."), Source{Time: now})
+		if v := s.Decide(payer, []byte(tt.arguments), now, false); len(v.Findings) != tt.want {
+			t.Errorf("%s: %+v", name, v.Findings)
+		}
 	}
 }
 

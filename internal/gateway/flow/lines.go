@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"encoding/csv"
 	"regexp"
 	"strings"
 )
@@ -73,6 +74,45 @@ func heading(line []byte) string {
 		}
 		return r
 	}, string(line))
+}
+
+// tabular contains words in the names of tools that return the cells of a table.
+var tabular = map[string]bool{"sheet": true, "sheets": true, "spreadsheet": true, "worksheet": true, "rows": true, "csv": true}
+
+// row matches a row of a spreadsheet with its number. columnList matches the heading of a table in the format TOON: the
+// number of its rows and the names of its columns.
+var (
+	row        = regexp.MustCompile(`^Row \d+: (.*)$`)
+	columnList = regexp.MustCompile(`^[\w.]*\[\d+\]\{[\w.,]+\}$`)
+)
+
+// rows splits the rows of a table, whose cells have commas between them: the numbered rows of a spreadsheet, or the
+// indented rows of a table in TOON. It returns false if the text has other lines.
+func (s *splitter) rows(text []byte, toon bool) bool {
+	var cells []string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
+		m := row.FindStringSubmatch(line)
+		if m == nil && !(toon && strings.HasPrefix(line, "  ")) || len(cells) > maxAtoms {
+			return false
+		}
+		if m != nil {
+			line = m[1]
+		}
+		record, err := csv.NewReader(strings.NewReader(strings.TrimSpace(line))).Read()
+		if err != nil {
+			return false
+		}
+		cells = append(append(cells, record...), "")
+	}
+	for _, cell := range cells {
+		if cell == "" {
+			s.texts = append(s.texts, nil)
+			continue
+		}
+		s.leaf([]byte(strings.TrimSpace(cell)), false)
+	}
+	return len(cells) > 0
 }
 
 // columnNames matches the first line of a table: names in capital letters with at least two spaces between them.

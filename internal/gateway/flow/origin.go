@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -25,7 +26,7 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 	s.m.mu.Lock()
 	defer s.m.unlock(now)
 	d := &decision{Session: s, tool: t, steps: maxSteps}
-	lists := slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
+	lists := t.queries() || slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
 	for i := range leaves {
 		l := &leaves[i]
 		key := l.words.key()
@@ -37,13 +38,24 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 		case l.role == code && !lists && !hasPart(l.name, queryNames):
 			o.printed = true
 		case t.Effect && !t.fetching:
-		case bytes.Contains(l.value, []byte("://")), doubted && l.role != path && hostForm.Match(l.value):
+		case l.role != identifier && bytes.Contains(l.value, []byte("://")), doubted && l.role != path && hostForm.Match(l.value):
 			o.opaque = true
 		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && computes(l)):
 			o.opaque = true
 		}
 	}
 	return o
+}
+
+// queries reports whether a tool sends any request to an API: it takes the path and the parameters of a query. The
+// path then names no file of one author.
+func (t *Tool) queries() bool {
+	for name := range t.schema.Properties {
+		if parts := nameParts(name); len(parts) > 1 && parts[0] == "query" && strings.HasPrefix(parts[1], "param") {
+			return true
+		}
+	}
+	return false
 }
 
 // hostForm matches the name of a host, with or without a path.

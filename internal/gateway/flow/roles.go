@@ -126,9 +126,11 @@ var objectNames = map[string]bool{
 var (
 	// onPage contains argument names. A tool with one of these arguments acts on web pages.
 	onPage = map[string]bool{"element": true, "selector": true}
+	// pageActions contains verbs in the names of tools. With an argument "uid", such a tool acts on a web page too.
+	pageActions = map[string]bool{"click": true, "fill": true, "hover": true, "drag": true, "upload": true}
 	// inPage contains argument names. In a tool that acts on web pages, these arguments refer to an element of a page.
 	// Their values always come from the page, so they are never in doubt.
-	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true}
+	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true, "type": true, "uid": true}
 )
 
 // pageReference matches the numbers that browser tools give to the elements of a page, such as "e12".
@@ -143,7 +145,8 @@ func NewTool(s Spec) *Tool {
 	if json.Unmarshal([]byte(s.Schema), &t.schema) != nil {
 		t.schema = property{} // ignore an unusable schema; the names of the arguments decide
 	}
-	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser")
+	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser") ||
+		hasPart(s.Name, pageActions) && t.schema.has(map[string]bool{"uid": true}, 0)
 	known := false
 	for _, part := range nameParts(s.Name) {
 		if f := table.of([]byte(part)); f != 0 && !known {
@@ -222,8 +225,24 @@ func (t *Tool) adds() bool {
 	return !t.Network && t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
 }
 
-// contactNames contains names of arguments that describe a person. A tool that only adds a record sends nothing to them.
-var contactNames = map[string]bool{"email": true, "mail": true, "phone": true, "mobile": true}
+// addsContact reports whether an argument is the address or the telephone number in a record that the tool adds to the
+// user's own data. Such a tool sends nothing to the address. Many address books are remote, so a tool that can send data
+// must add a contact.
+func (t *Tool) addsContact(name string) bool {
+	if !t.adds() && !(t.Network && t.verbs&creating != 0 && slices.Contains(t.nouns, hashOf([]byte("contact")))) {
+		return false
+	}
+	return hasPart(name, contactNames) && !slices.ContainsFunc(nameParts(name), func(part string) bool {
+		return !contactNames[part] && !contactKinds[part]
+	})
+}
+
+// contactNames contains words in the names of arguments that are an address or a telephone number of a person, and
+// contactKinds the other words that such a name may have.
+var (
+	contactNames = map[string]bool{"email": true, "emails": true, "mail": true, "phone": true, "phones": true, "mobile": true}
+	contactKinds = map[string]bool{"work": true, "home": true, "business": true, "number": true, "address": true, "primary": true}
+)
 
 // Decides reports whether the package judges calls to the tool. It does so if the tool has an effect or fetches an
 // address.
@@ -447,13 +466,20 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return choice
 	case named == code:
 		return code
+	case t.Effect && slices.ContainsFunc(strings.Split(l.pointer, "/"), func(name string) bool { return name != l.name && queryNames[name] }):
+		return other // part of a filter, which selects from the user's data
 	case named == prose, long && named != destination && named != path:
 		return prose
 	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0 && !isKey):
 		return destination // for example the number of the receiving account
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
-	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
+	case p.Format == "email" || p.Format == "uri" || named == destination && len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
+		return destination
+	case len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
+		if t.Effect && !t.Network {
+			return prose // the tool sends nothing, so the address is part of a text that it keeps
+		}
 		return destination
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
 		return moment

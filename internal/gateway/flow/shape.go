@@ -148,6 +148,23 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
 }
 
+// createdID adds the id in a short message such as "Created the channel news with id 4711" to the fields. The service
+// wrote the message, unless the id is from the arguments.
+func (s *splitter) createdID(arguments []leaf) {
+	for _, text := range s.texts {
+		m := idMessage.FindSubmatch(text)
+		if m != nil && len(text) <= maxMessage && !slices.ContainsFunc(arguments, func(l leaf) bool { return bytes.Contains(l.value, m[1]) }) {
+			s.attest(m[1])
+		}
+	}
+}
+
+// idMessage matches one line with an id.
+var idMessage = regexp.MustCompile(`^[^\n]*\b(?i:id):? ([\w-]{4,64})[.)]?\s*$`)
+
+// maxMessage is the maximum length of a message with the id of a new object.
+const maxMessage = 200
+
 // echoed returns a line without the quotation marks, blanks and commas around it.
 func echoed(line []byte) []byte { return bytes.Trim(line, " \t\r\n\"'`,") }
 
@@ -326,6 +343,7 @@ func (s *splitter) document(text []byte) {
 	case len(trimmed) > 0 && trimmed[0] == '{' && s.sequence(trimmed):
 	case s.authored:
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
+	case s.afterHeading(trimmed):
 	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !hasParagraph(trimmed):
 		var root yaml.Node
 		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
@@ -338,6 +356,35 @@ func (s *splitter) document(text []byte) {
 		// In plain text, only a single word is a field.
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	}
+}
+
+// afterHeading splits a heading with a colon and what follows it: JSON, a YAML list, or the rows of a table. It returns
+// false for any other text.
+func (s *splitter) afterHeading(text []byte) bool {
+	heading, list, found := bytes.Cut(text, []byte(":\n"))
+	list = bytes.TrimLeft(list, "\r\n")
+	if !found || len(list) == 0 || bytes.IndexByte(heading, '\n') >= 0 {
+		return false
+	}
+	if (list[0] == '{' || list[0] == '[') && rawjson.Valid(list) {
+		s.texts = append(s.texts, heading, nil)
+		s.json(list, false, 0)
+		return true
+	}
+	if !bytes.HasPrefix(list, []byte("- ")) && !bytes.HasPrefix(list, []byte("Row 1: ")) && !columnList.Match(heading) {
+		return false
+	}
+	from := len(s.texts)
+	s.texts = append(s.texts, heading, nil)
+	if s.rows(list, columnList.Match(heading)) {
+		return true
+	}
+	var root yaml.Node
+	if len(list) <= maxYAML && startsYAML.Match(list) && !hasParagraph(list) && yaml.Unmarshal(list, &root) == nil && s.yaml("", &root, 0) {
+		return true
+	}
+	s.texts = s.texts[:from]
+	return false
 }
 
 // sequence splits a text of several JSON objects one after the other. Many tools return a list in this form. sequence
@@ -373,6 +420,10 @@ func (s *splitter) json(value []byte, inText bool, depth int) {
 	case '{':
 		w := rawjson.Walk(value)
 		for name, v, ok := w.Member(); ok; name, v, ok = w.Member() {
+			if text, isText := s.text(v); isText && depth == 0 && string(name) == `"result"` && bytes.IndexByte(text, '\n') >= 0 {
+				s.document(text) // the text that a tool returns, in an object with a status
+				continue
+			}
 			s.json(v, s.named(name), depth+1)
 		}
 	case '[':
@@ -571,10 +622,15 @@ func isTextName(name string) bool {
 	if textNames[name] {
 		return true
 	}
-	for _, part := range nameParts(name) {
-		if textNames[part] {
-			return true
-		}
+	parts := nameParts(name)
+	if len(parts) == 0 || serviceNames[parts[len(parts)-1]] {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(parts, func(part string) bool { return textNames[part] })
+}
+
+// serviceNames contains the last words in names of values that the service itself chooses, as in comment_id or html_url.
+var serviceNames = map[string]bool{
+	"id": true, "ids": true, "uid": true, "uuid": true, "url": true, "urls": true, "uri": true, "key": true, "number": true, "count": true, "size": true,
+	"sha": true, "hash": true, "type": true, "status": true, "state": true, "at": true, "date": true, "time": true, "timestamp": true,
 }

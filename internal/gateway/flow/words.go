@@ -83,7 +83,7 @@ compartilh conced convid permit acesso adicion
 deel geef nodig toegang verleen voeg
 共有 招待 許可 権限 追加 与え 分享 共享 授权 授予 邀请 添加`},
 	running: {`restart reboot rerun rollout rollback redeploy scale undo run execut exec launch call start eval install invoke
-trigger perform apply command shell deploy use enter paste`, `
+trigger perform apply command deploy use enter paste`, `
 ausführ ausfuhr führ fuhr starte start aufruf installier
 ejecut lanza inicia instala llama
 exécut execut lance lancez démarr demarr install
@@ -104,7 +104,7 @@ bezoek open klik lees haal volg ga
 
 // verbTable holds the verbs of each family, ready for lookup.
 type verbTable struct {
-	exact  map[string]family
+	exact  map[string]stem
 	stems  map[string]stem // stems of at least four letters
 	chars  map[rune][]charVerb
 	longer int // length of the longest stem
@@ -137,7 +137,7 @@ type charVerb struct {
 }
 
 var table = func() *verbTable {
-	t := &verbTable{exact: map[string]family{}, stems: map[string]stem{}, chars: map[rune][]charVerb{}}
+	t := &verbTable{exact: map[string]stem{}, stems: map[string]stem{}, chars: map[rune][]charVerb{}}
 	add := func(f family, list string, english bool) {
 		for word := range strings.FieldsSeq(list) {
 			w := wordsOf([]byte(word)) // normalized like the texts, without accents
@@ -148,17 +148,19 @@ var table = func() *verbTable {
 			switch {
 			case alone(first):
 				t.chars[first] = append(t.chars[first], charVerb{string(w.text), f})
-			case len(w.text) < 4:
-				t.exact[string(w.text)] |= f
 			default:
-				e := t.stems[string(w.text)]
+				list := t.exact
+				if len(w.text) >= 4 {
+					list = t.stems
+					t.longer = max(t.longer, len(w.text))
+				}
+				e := list[string(w.text)]
 				if english {
 					e.english |= f
 				} else {
 					e.others |= f
 				}
-				t.stems[string(w.text)] = e
-				t.longer = max(t.longer, len(w.text))
+				list[string(w.text)] = e
 			}
 			bit := startBit(w.text)
 			t.starts[bit>>6] |= 1 << (bit & 63)
@@ -177,35 +179,38 @@ var table = func() *verbTable {
 // of returns the families of the verbs whose stem begins the given token. It also tries the token without its first two
 // letters, for German participles such as "geschickt".
 func (t *verbTable) of(token []byte) family {
+	verb := t.begins(token)
 	if isParticiple(token) {
-		return t.begins(token) | t.begins(token[2:])
+		verb.others |= t.begins(token[2:]).others
 	}
-	return t.begins(token)
+	return verb.english | verb.others
 }
 
 func isParticiple(token []byte) bool { return len(token) >= 7 && token[0] == 'g' && token[1] == 'e' }
 
 // begins returns the families of the verbs whose stem begins the given token.
-func (t *verbTable) begins(token []byte) family {
+func (t *verbTable) begins(token []byte) (verb stem) {
 	if bit := startBit(token); t.starts[bit>>6]&(1<<(bit&63)) == 0 {
-		return 0
+		return verb
 	}
 	if len(token) < 4 {
 		return t.exact[string(token)]
 	}
-	var f family
 	for n := 4; n <= min(len(token), t.longer); n++ {
 		if e, ok := t.stems[string(token[:n])]; ok {
 			if inflected(token, n, true) {
-				f |= e.english
+				verb.english |= e.english
 			}
 			if inflected(token, n, false) {
-				f |= e.others
+				verb.others |= e.others
 			}
 		}
 	}
-	return f
+	return verb
 }
+
+// maxEnding is the maximum length of the ending of a verb.
+const maxEnding = 5
 
 // inflected reports whether a word is a form of the verb whose stem is the word's first n letters. Compound words and
 // nouns such as "scheduler", "registry", "deployment" and "accessible" are not.
@@ -214,7 +219,7 @@ func inflected(word []byte, n int, english bool) bool {
 	switch {
 	case len(word) == n:
 		return true
-	case len(word)-n > n+1, ends("y"), ends("ble"), ends("ion"):
+	case len(word)-n > min(n+1, maxEnding), ends("y"), ends("ble"), ends("ion"):
 		return false
 	}
 	return !english || (ends("e") || ends("d") || ends("g") || ends("s")) && !ends("rs") && !ends("ments")
@@ -249,9 +254,9 @@ issues success successfully code data`) {
 
 // functionWords contains the most frequent short words of the languages in the verb table. A text with many words but
 // hardly any of these is in a language that the table does not cover. english contains the words that are only in the
-// English list.
-var functionWords, english = func() (all, en map[string]bool) {
-	all, en = map[string]bool{}, map[string]bool{}
+// English list, and shared those that are also in another list.
+var functionWords, english, shared = func() (all, en, both map[string]bool) {
+	all, en, both = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, list := range []string{
 		`the of and to in is for on with this that it you please be at from by an as are not your my me we will if`,
 		`der die das und zu den mit ein eine auf an bitte ist im von für sie ich dem des es als nicht du dein mein wir`,
@@ -263,9 +268,10 @@ var functionWords, english = func() (all, en map[string]bool) {
 	} {
 		for w := range strings.FieldsSeq(list) {
 			w := string(wordsOf([]byte(w)).text)
+			both[w] = both[w] || en[w] && i > 0
 			all[w] = true
 			en[w] = i == 0
 		}
 	}
-	return all, en
+	return all, en, both
 }()
