@@ -12,7 +12,7 @@ func init() {
 		{"P334", "internal/gateway/approval/approval.go", `	if len(q.Origin) > 0 {`, `	if false {`, "./internal/gateway", "TestOriginCannotBeRemoved"},
 		{"P335", "internal/gateway/flow/shape.go", `s.opaque, s.list, s.authored = opaque || failed || distrusted(meta), list`, `s.opaque, s.list, s.authored = opaque || failed, list`, "./internal/gateway/flow", "TestLabels"},
 		{"P346", "internal/gateway/approve.go", `return t.Policy.HumanApproval || g.options.Operator.Approval.Asks(g.name, t)`, `return t.Policy.HumanApproval`, "./internal/gateway", "TestOperatorRequiresApproval"},
-		{"P347", "internal/gateway/record.go", `strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")`, `clip(stopped.Message)`, "./internal/gateway", "TestJournalOfDoubtfulCalls"},
+		{"P347", "internal/gateway/record.go", `Origins: g.originsOf(p.verdict),`, `Origins: nil,`, "./internal/gateway", "TestJournalOfDoubtfulCalls"},
 		{"P348", "internal/gateway/dataflow.go", `if t.Decides() || s.Trusts(now) {`, `if t.Decides() {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P348", "internal/gateway/dataflow.go", `if silent || o(params) == nil {`, `if _ = silent; true {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P348", "internal/gateway/dataflow.go", `if err := a.observe(params); err != nil {`, `if err := error(nil); err != nil {`, "./internal/gateway", "TestNoWayAroundByOrder"},
