@@ -302,7 +302,7 @@ func surveyConfined(ctx context.Context, proofs string) Finding {
 	if len(proven.machines[Confined].groups.parents) == 0 {
 		memory, by = "each process", "rlimit, because ambit has no delegated cgroup"
 	}
-	f.Detail = fmt.Sprintf("confined; limits of each server: %d MB memory for %s and %d processes (by %s), "+
+	f.Detail = fmt.Sprintf("confined; limits of each server: %d MB memory for %s, %d processes (both by %s), "+
 		"%d open files, %d MB in its private folder, %d MB in /tmp",
 		confinedMB, memory, confinedPIDs, by, shim.OpenFiles, confinedMB, confinedMB/4)
 	return f

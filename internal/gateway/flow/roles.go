@@ -370,7 +370,7 @@ func several(l leaf) (list []leaf) {
 	return list
 }
 
-// These patterns recognize the kind of a value by its form, without its name.
+// These patterns recognize the kind of a value by the form of the value, whatever the name of its argument is.
 var (
 	emailForm = regexp.MustCompile(`[\p{L}\p{N}._%+\-]+@[\p{L}\p{N}\-]+(?:\.[\p{L}\p{N}\-]+)+`)
 	urlForm   = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s"'<>]+|\bwww\.[^\s"'<>]+`)

@@ -320,8 +320,7 @@ func normalize(v any, depth int) (any, error) {
 
 // builder holds the state of an import.
 type builder struct {
-	// name is the name for an agent that is made from a configuration. If it is empty, the name comes from the
-	// configuration.
+	// name is the name of the new agent. If name is empty, the configuration determines the agent's name.
 	name  string
 	only  []string
 	notes []Note

@@ -86,9 +86,9 @@ func (r *Resolver) noteResolved(f *Found) {
 	}
 }
 
-// trusted reports whether a locked recipe is trusted. The recipe must have been resolved for its id on this machine,
-// now or earlier. If the lock file adds dependencies or install scripts, they must have been locked on this machine. A
-// registry is queried only if the user has settings for the server.
+// trusted reports whether a locked recipe is trusted. This machine must have resolved the server's id to this recipe,
+// now or earlier. If the lock file adds dependencies or install scripts, they must have been locked on this machine.
+// trusted asks a registry only if the user has settings for the tool server.
 func (r *Resolver) trusted(ctx context.Context, f *Found, with lockedExtras) bool {
 	id := f.Requirement.Server
 	file := r.trustFile(id, f.Recipe, with)

@@ -104,7 +104,7 @@ func (q quality) password(quoted bool) bool {
 	return q.upper > 1 && q.lower > 1 && n >= 10 && !q.wordy()
 }
 
-// token reports whether a value of at least the given size can be a token.
+// token reports whether the value can be a token and is not shorter than the given number of bytes.
 func (q quality) token(shortest int) bool {
 	n := q.read
 	if q.size < shortest || q.blanks > 0 {

@@ -29,8 +29,8 @@ const (
 const ruleColumn = "table-column"
 
 // tryTable handles the table whose first line contains the word text[start:end]. Each line is read only once, and only
-// rows with the same number of columns belong to the table. A row can also contain other names with values; the scan
-// handles those separately.
+// rows with the same number of columns belong to the table. A row can also contain names with values of their own, such
+// as "password=…". The scan handles these separately.
 func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	if start < s.context.table {
 		return dst
