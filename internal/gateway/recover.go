@@ -147,8 +147,9 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 func (o *orphan) draft(b *store.Store) journal.Record {
 	var r journal.Record
 	if !b.Keys.SameMAC(macPurpose, []byte(o.content()), o.mac) || json.Unmarshal(o.record, &r) != nil {
-		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or changed the row of this call in the store; "+
-			"the row describes a call of %s to %s of %s", diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
+		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or "+
+			"changed the row of this call in the store; the row says that %s called the tool %s of the agent %s",
+			diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
 	}
 	r.Time = time.Now()
 	return r

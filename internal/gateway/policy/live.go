@@ -205,8 +205,9 @@ func (l *Live) report(was, now *snapshot) {
 		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(now.rules.Len())))
 	}
 	if bad := now.rules.Errors(); now.problem == nil && len(bad) > 0 {
-		l.options.Log(fmt.Sprintf("warning: THE POLICY HAS ERRORS (%d): a permit with an error permits nothing, and a forbid "+
-			"with an error may match every call or none; to see them, run: ambit policy check; the first is on line %d: %s",
+		l.options.Log(fmt.Sprintf("warning: THE POLICY HAS ERRORS (%d): a permit rule with an error permits nothing, and a "+
+			"forbid rule with an error may match every call or none; to see the errors, run: ambit policy check; "+
+			"the first error is on line %d: %s",
 			len(bad), bad[0].Line, bad[0].Message))
 	}
 }
@@ -312,7 +313,7 @@ func (s *snapshot) view(a *agent.Agent, on subject, groups []string) *view {
 	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.fileName(), v.principal, v.resource)
 	for _, one := range v.rules {
 		if g, ok := grantOf(one); ok && g.ID != "" && g.ID != a.ID && slices.Contains(scopes, g.Scope) {
-			v.unpermitted += fmt.Sprintf("; the grant of %s was made to another agent with the same name, %s",
+			v.unpermitted += fmt.Sprintf("; the scope %s was granted to another agent with the same name, %s",
 				g.Scope, quote(g.ID))
 		}
 	}

@@ -165,7 +165,7 @@ func TestGrantBelongsToOneAgent(t *testing.T) {
 		a := &agent.Agent{Dialect: agent.GPARS, ID: id, Digest: id, Requirements: []agent.Requirement{{Server: "s", Scopes: []string{"read"}}}}
 		reasons := b.live.Judge(t.Context(), a, "a", tool, &call.Call{})
 		b.want(id, first(reasons), want)
-		if last := reasons[len(reasons)-1]; want != "yes" && !strings.Contains(last.Detail, `the grant of read was made to another agent with the same name, "org:one"`) {
+		if last := reasons[len(reasons)-1]; want != "yes" && !strings.Contains(last.Detail, `the scope read was granted to another agent with the same name, "org:one"`) {
 			t.Errorf("%s: got the reason %q", id, last.Detail)
 		}
 	}

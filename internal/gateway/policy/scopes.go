@@ -97,5 +97,6 @@ func (s Scopes) explain(c Catalogue, scopes []string, server, tool string) strin
 	for i, scope := range scopes {
 		named[i] = fmt.Sprintf("%s (%s)", quote(scope), s.Map(c, server, scope).From)
 	}
-	return fmt.Sprintf("%s of %s is covered by the scope %s", quote(tool), quote(server), diag.Words(named, "and"))
+	return fmt.Sprintf("the tool %s of %s is covered by the scope %s",
+		quote(tool), quote(server), diag.Words(named, "and"))
 }
