@@ -233,7 +233,7 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		n.Lose("server "+s.Alias, "Covenant has no field for the command, address, settings, version %s, digest or "+
+		n.Lose("server "+s.Alias, "Covenant has no field for the command, address, settings, version (%s), digest or "+
 			"tool classes, so the program itself must connect to the server", diag.Quote(s.Version))
 	}
 	if a.SideEffects.Restricted {

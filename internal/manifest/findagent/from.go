@@ -25,7 +25,7 @@ import (
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Requirements) > 0 && len(a.Tools) == 0 {
 		return nil, convert.Refuse("a FindAgent manifest lists its tools, but this agent only names servers, whose " +
-			"tools are unknown until the servers start; to add them by hand, run: ambit new NAME --dialect findagent")
+			"tools are unknown until the servers start; to add the tools by hand, run: ambit new NAME --dialect findagent")
 	}
 	if a.Program != nil && bundleRuntime(a.Program.Runtime) == "" {
 		return nil, convert.Refuse("a code bundle runs on node or python, but this agent is a program for %s",

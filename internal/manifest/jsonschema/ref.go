@@ -75,7 +75,7 @@ func (c *checker) fragment(at doc.Value) (string, bool) {
 	case strings.HasPrefix(at.Text(), "#"):
 		c.report(at.Place(), "write #/$defs/NAME", "%s is not a reference", diag.Quote(at.Text()))
 	default:
-		c.report(at.Place(), "copy that schema into this one under $defs and write #/$defs/NAME",
+		c.report(at.Place(), "copy the other schema into \"$defs\" of this schema, and write #/$defs/NAME",
 			"%s refers to another document, which ambit never fetches", diag.Quote(at.Text()))
 	}
 	return fragment, ok
@@ -165,7 +165,7 @@ func (c *checker) checkApplied() {
 		for _, r := range to[v] {
 			switch {
 			case applied[r.to] == onPath:
-				c.report(r.at.Place(), "move the reference below properties or items, or remove it",
+				c.report(r.at.Place(), "remove the reference, or move it below \"properties\" or \"items\"",
 					"%s leads back to itself, so validation would never end", diag.Quote(r.at.Text()))
 			case depth >= maxChain:
 				c.report(r.at.Place(), "", "a chain of references has more than %d links", maxChain)
