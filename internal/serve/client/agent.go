@@ -191,7 +191,7 @@ func (s *Staged) Commit() error {
 	// Restore the previous version, but return the original error.
 	if back := os.Rename(old, s.place); back != nil && !errors.Is(back, fs.ErrNotExist) {
 		s.lost = true
-		return fmt.Errorf("%w; the previous version is in %s", err, old)
+		return fmt.Errorf("%w; the previous version of the agent is in %s", err, old)
 	}
 	return err
 }

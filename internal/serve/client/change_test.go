@@ -422,7 +422,7 @@ func TestFit(t *testing.T) {
 	hints := &agent.Agent{Compatibility: map[string]string{"claude": ">=2.1", "gemini": "soon"}}
 	for _, tt := range []struct{ client, version, want string }{
 		{"claude-code", "2.1.197", ""},
-		{"claude-code", "2.0.9", "installed Claude Code is 2.0.9"},
+		{"claude-code", "2.0.9", "installed version of Claude Code is 2.0.9"},
 		{"claude-code", "", "could not be checked"},
 		{"gemini-cli", "1.0.0", "could not be checked"},
 		{"cursor", "", ""},

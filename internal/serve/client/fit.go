@@ -109,7 +109,8 @@ func (c *Client) Unmet(a *agent.Agent, version string) string {
 		case err != nil || versionErr != nil:
 			return fmt.Sprintf("the agent requires %s %s, but the installed version could not be checked", family, required)
 		case !constraint.Check(have):
-			return fmt.Sprintf("the agent requires %s %s, but the installed %s is %s", family, required, c.Title, version)
+			return fmt.Sprintf("the agent requires %s %s, but the installed version of %s is %s",
+				family, required, c.Title, version)
 		}
 	}
 	return ""

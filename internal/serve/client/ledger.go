@@ -88,7 +88,7 @@ func ReadLedger(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("%s is invalid: %w", l.file(), err)
 	}
 	if l.Version != ledgerVersion {
-		return nil, fmt.Errorf("%s has version %d, but this version of ambit supports only version %d",
+		return nil, fmt.Errorf("%s has format version %d, but this ambit supports only format version %d",
 			l.file(), l.Version, ledgerVersion)
 	}
 	if l.Agents == nil {

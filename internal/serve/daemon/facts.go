@@ -362,8 +362,8 @@ func warnings(a *agent.Agent, confines bool) []string {
 			note("server %s has no package digest, so the code that runs may differ from the reviewed code", s.Alias)
 		}
 		if len(s.Review) > 0 {
-			note("the side-effect classes of these tools of server %s are guesses: %s; check them, and remove \"review\" "+
-				"from the manifest", s.Alias, diag.Words(s.Review, "and"))
+			note("the side-effect classes of these tools on server %s are guesses: %s; check the classes, then remove "+
+				"\"review\" from the manifest", s.Alias, diag.Words(s.Review, "and"))
 		}
 		if s.Transport == agent.StreamableHTTP {
 			note("server %s runs outside ambit, so its code cannot be verified", s.Alias)
@@ -376,8 +376,9 @@ func warnings(a *agent.Agent, confines bool) []string {
 			note("the digest of server %s covers only the file %s, not the code that the file loads", s.Alias, diag.Quote(ref.Name))
 			continue
 		}
-		note("the digest of server %s covers only the file %s, not its imports; to cover them, put a package.json or "+
-			"pyproject.toml into their folder, and run: ambit lock", s.Alias, diag.Quote(ref.Name))
+		note("the digest of server %s covers only the file %s, not its imports; to cover the imports, put a "+
+			"package.json or pyproject.toml into the folder that contains all these files, and run: ambit lock",
+			s.Alias, diag.Quote(ref.Name))
 	}
 	if a.Program != nil && a.Kind == agent.ProgramAgent {
 		note("no digest covers the program %s, so the code that runs may differ from the reviewed code",
@@ -402,7 +403,7 @@ func warnings(a *agent.Agent, confines bool) []string {
 	case shell && confines:
 		note("the agent can run shell commands; a command can use every file and host that its tool server can use")
 	case shell:
-		note("the agent can run shell commands, so it can do everything that the user who runs it can do")
+		note("the agent can run shell commands, so it can do everything that the user who runs the agent can do")
 	}
 	if !confines && hasLocalServer(a) {
 		note("%s", unconfined)

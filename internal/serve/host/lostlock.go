@@ -130,8 +130,8 @@ func (a *Agent) rememberVerified(folder string, lock *pack.Lock) {
 		return
 	}
 	if err := rememberLock(a.ctx, a.options.Store, a.verifiedKey(folder), digest, false); err != nil {
-		a.options.Log("", fmt.Sprintf("warning: ambit cannot record that the servers match ambit.lock, so it starts all of them "+
-			"at each start of the agent: %v", err))
+		a.options.Log("", fmt.Sprintf("warning: ambit cannot record that the servers match ambit.lock, so it starts all "+
+			"servers each time the agent starts: %v", err))
 	}
 }
 

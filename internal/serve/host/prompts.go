@@ -161,7 +161,8 @@ func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Cred
 	return func(ref, variable string) (string, error) {
 		missing := func(format string, args ...any) error {
 			r := call.Refuse("act", call.CredentialMissing, format, args...)
-			r.Hint = fmt.Sprintf("store it as a secret of ambit itself: ambit secret set ambit %s (or set the environment variable %s)", ref, variable)
+			r.Hint = fmt.Sprintf("store the credential as a secret of ambit itself: ambit secret set ambit %s "+
+				"(or set the environment variable %s)", ref, variable)
 			return r
 		}
 		if s.Vault != nil {
