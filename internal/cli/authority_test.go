@@ -219,7 +219,7 @@ func TestAdoptShowsWhatRowsGive(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, 1, []string{"key", "adopt"},
-		`: "ci" calls alpha, beta as bot@example.com, made `, `: "boss" administers the daemon as `, ", without end",
+		`: "ci" calls alpha, beta as bot@example.com, created `, `: "boss" administers the daemon as `, ", without an expiry date",
 		`: bot@example.com has tool.write for all agents, granted by ada@local, until 2099-01-02T03:04:05Z`,
 		`: the server files of the agent alpha may read /srv/a\u000ab, allowed by ada@local on `,
 		`review sha256:d: the bundle counter is allowed to run, approved by ada@local on `,

@@ -68,7 +68,7 @@ var (
 		"or the root key was rotated while this process ran; to find out, run: ambit journal verify")
 	// ErrOlder means that the register is older than a register that this machine has seen.
 	ErrOlder = errors.New("the register of keys, grants and approvals is older than the one that this machine has seen, " +
-		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
+		"so the store was restored, or changes were lost; if you restored a backup, run: ambit key adopt")
 	// ErrRolledBack means that this machine has seen the store with a newer root key than the one that the store uses
 	// now.
 	ErrRolledBack = errors.New("this machine has seen the store with a newer root key, so the store was restored to an " +
@@ -285,7 +285,7 @@ type Row struct {
 // UntilText formats the end of a row's authority for the field Gives of a [Row].
 func UntilText(end time.Time) string {
 	if end.IsZero() {
-		return "without end"
+		return "without an expiry date"
 	}
 	return "until " + end.UTC().Format(time.RFC3339)
 }

@@ -97,6 +97,6 @@ func (d *DB) remember(ctx context.Context, t *trackedTx) {
 	defer cancel()
 	if err := d.memory.keep(ctx, t.last, t.adopted); err != nil && d.Warn != nil {
 		d.Warn(fmt.Errorf("this machine cannot remember the newest register of keys, grants and approvals, so another "+
-			"process would accept an older one; make AMBIT_HOME writable: %w", err))
+			"process would accept an older register; make AMBIT_HOME writable: %w", err))
 	}
 }

@@ -42,7 +42,7 @@ type DamagedError struct {
 
 // Error names the damaged file and describes the fix.
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("%s cannot be read: %v; it records the newest register of keys, grants and approvals; "+
+	return fmt.Sprintf("%s cannot be read: %v; the file records the newest register of keys, grants and approvals; "+
 		"restore the file, or, to accept the store as it is, run: ambit key adopt", e.File, e.Err)
 }
 

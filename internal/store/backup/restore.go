@@ -281,7 +281,7 @@ func walk(src Source, visit func(h *tar.Header, r io.Reader) error) (a About, er
 			return a, ErrFormat
 		}
 		if newest := len(migrations.List()); a.Schema < 1 || a.Schema > newest {
-			return a, fmt.Errorf("%w: %w (%d). This version of ambit supports versions up to %d. "+
+			return a, fmt.Errorf("%w: %w (%d). This version of ambit supports schema versions up to %d. "+
 				"Restore the backup with ambit %s or newer", ErrFormat, ErrSchema, a.Schema, newest, a.Version)
 		}
 	}

@@ -525,8 +525,8 @@ func (k *APIKey) describe() string {
 		what = "calls " + strings.Join(k.Agents, ", ")
 	}
 	if len(k.Groups) > 0 {
-		what += " in " + strings.Join(k.Groups, ", ")
+		what += " in the groups " + strings.Join(k.Groups, ", ")
 	}
-	return fmt.Sprintf("%q %s as %s, made %s, %s",
+	return fmt.Sprintf("%q %s as %s, created %s, %s",
 		k.Name, what, k.principal().Name, k.Made.UTC().Format(time.RFC3339), authority.UntilText(k.Expires))
 }

@@ -132,7 +132,8 @@ func (s *store) prepareFiles() (err error) {
 		return err
 	}
 	if disk != "" {
-		return fmt.Errorf("%w, but this directory is on %s. Set AMBIT_HOME to a local directory, or use a PostgreSQL store",
+		return fmt.Errorf("%w, but the directory of the store is on %s. Set AMBIT_HOME to a local directory, "+
+			"or use a PostgreSQL store",
 			state.ErrNetworkDisk, disk)
 	}
 	if s.turnFile, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
