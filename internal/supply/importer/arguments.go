@@ -23,7 +23,7 @@ func (b *builder) copyArguments(what string, s *server,
 	w := &walk{builder: b, what: what, server: s, env: env, out: []string{}}
 	w.enter(s.command, true)
 	refuse := func(name string) ([]string, bool) {
-		b.note(Dropped, what, "the command cannot be copied, because %s could be a secret or refer to one", name)
+		b.note(Dropped, what, "the command cannot be copied, because %s could be a secret or refer to a secret", name)
 		return nil, false
 	}
 	for w.at < len(s.args) {

@@ -255,7 +255,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		}
 	}
 	if len(s.tools) > 0 {
-		b.note(Guessed, what, "the tools come from the configuration; the server could have more")
+		b.note(Guessed, what, "the tools come from the configuration; the server could have more tools")
 	}
 	return s, true
 }

@@ -240,11 +240,11 @@ func TestReferences(t *testing.T) {
 	for ref, want := range map[string]string{
 		"https://schemas.example.com/a.json#/B": "refers to https://schemas.example.com/a.json#/B, but an import downloads nothing",
 		"//schemas.example.com/a.json":          "an import downloads nothing",
-		"../outside.json":                       "which is outside the folder of the description",
-		"parts/../../outside.json":              "which is outside the folder of the description",
-		"%2e%2e/outside.json":                   "which is outside the folder of the description",
-		"/etc/passwd.json":                      "which is outside the folder of the description",
-		"parts/none.json":                       "which is outside the folder of the description",
+		"../outside.json":                       "which is not a file in the folder of the description",
+		"parts/../../outside.json":              "which is not a file in the folder of the description",
+		"%2e%2e/outside.json":                   "which is not a file in the folder of the description",
+		"/etc/passwd.json":                      "which is not a file in the folder of the description",
+		"parts/none.json":                       "which is not a file in the folder of the description",
 		"parts/broken.json":                     "which cannot be parsed",
 		"/etc/passwd":                           "neither JSON nor YAML",
 	} {

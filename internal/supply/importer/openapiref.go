@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -52,7 +53,7 @@ func (d *documents) read(ref, name string) (any, error) {
 			"the description refers to the file %s, %s", clean(name), why)
 	}
 	if len(d.files) == maxFiles {
-		return refuse("and has more parts than an import can read")
+		return refuse(fmt.Sprintf("but an import reads at most %d files", maxFiles))
 	}
 	folder, err := os.OpenRoot(d.folder)
 	if err != nil {
@@ -61,7 +62,7 @@ func (d *documents) read(ref, name string) (any, error) {
 	defer folder.Close()
 	local := filepath.FromSlash(name)
 	if info, err := folder.Stat(local); err != nil || !info.Mode().IsRegular() {
-		return refuse("which is outside the folder of the description")
+		return refuse("which is not a file in the folder of the description")
 	}
 	f, err := folder.Open(local)
 	if err != nil {

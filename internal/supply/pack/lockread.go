@@ -168,7 +168,8 @@ func (r *lockReader) check(root doc.Value) {
 		if n, ok := v.Int(); !ok || n < lockVersion {
 			r.Report(ruleEntry, v.Place(), "", "%s is not a valid version of the lock file format", diag.Quote(v.Text()))
 		} else if n > lockVersion {
-			r.Report(ruleVersion, v.Place(), "", "the lock file has format version %d, but this ambit supports only version %d",
+			r.Report(ruleVersion, v.Place(), "",
+				"the lock file has format version %d, but this ambit supports only format version %d",
 				n, lockVersion)
 		}
 	}

@@ -20,7 +20,7 @@ var pipSymptoms = []symptom{
 	newSymptom(RuntimeMissing, "No module named pip",
 		"install pip for this Python (on Debian, run: apt-get install python3-pip)", none),
 	newSymptom(Unsafe, notBuilt,
-		"do not use this package, because a dependency is not a wheel and building it would run its code", none),
+		"do not use this package, because a dependency is not a wheel, and building the dependency would run its code", none),
 	newSymptom(DigestMismatch, "DO NOT MATCH THE HASHES",
 		"find out why the index now serves different content, and then lock again", updateCommand),
 	newSymptom(FetchFailed, "Retrying (Retry|ConnectionError|Connection refused|Temporary failure|Max retries",

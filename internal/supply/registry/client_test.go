@@ -349,7 +349,7 @@ func TestRecipes(t *testing.T) {
 		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "an exact version"},
 		{"a folder as a name", `{"packages":[{"registryType":"npm","identifier":"../x","version":"1.0.0"}]}`, "", "an exact version"},
 		{"an option for the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run different code"},
-		{"a bad hash", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","fileSha256":"zz"}]}`, "", "not a sha256"},
+		{"a bad hash", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","fileSha256":"zz"}]}`, "", "not a SHA-256 digest"},
 		{"an argument without a value", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","packageArguments":[{"type":"positional","valueHint":"folder","isRequired":true}]}]}`, "", `the argument "folder" is required`},
 		{"a package with a network transport", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","transport":{"type":"streamable-http"}}]}`, "", "must be stdio"},
 		{"an http address", `{"remotes":[{"type":"streamable-http","url":"http://a.example.com/mcp"}]}`, "", "the url of the server is not a plain https address"},

@@ -175,7 +175,7 @@ func (p *Package) recipe() (Recipe, error) {
 	}
 	if p.FileSHA256 != "" {
 		if out.Digest = "sha256:" + strings.ToLower(p.FileSHA256); !tooluri.IsDigest(out.Digest) {
-			return out, fmt.Errorf("the fileSha256 of the package is not a sha256")
+			return out, fmt.Errorf("the fileSha256 of the package is not a SHA-256 digest")
 		}
 	}
 	for _, in := range p.Runtime {

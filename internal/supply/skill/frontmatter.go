@@ -111,7 +111,7 @@ type matter struct {
 
 func (m *matter) read() []field {
 	if n := len(strings.Join(m.lines, "\n")); n > maxMatter {
-		m.report(1, false, "move details into the text below",
+		m.report(1, false, "move details into the text after the front matter",
 			"the front matter has more than "+strconv.Itoa(maxMatter)+" bytes")
 		return nil
 	}

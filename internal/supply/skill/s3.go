@@ -162,7 +162,7 @@ func (s *s3) statusError(status int, key string, body []byte) error {
 	if key != "" {
 		place += "/" + key
 	}
-	return fmt.Errorf("the skill store returned %d for %s: %s", status, place, diag.Printable(what))
+	return fmt.Errorf("the skill store returned status %d for %s: %s", status, place, diag.Printable(what))
 }
 
 // request returns a signed request for an object, or for the bucket if key is empty.

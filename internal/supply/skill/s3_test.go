@@ -154,7 +154,7 @@ func storeOnS3(t *testing.T, endpoint string) {
 	}
 	wrong := *c
 	wrong.SecretKey = "wrong"
-	if _, err := Read(t.Context(), open(&wrong, "team a+b/é"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "the skill store returned 403") {
+	if _, err := Read(t.Context(), open(&wrong, "team a+b/é"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "the skill store returned status 403") {
 		t.Errorf("a wrong secret key: got %v, want status 403", err)
 	}
 	elsewhere := *c
@@ -219,7 +219,7 @@ func TestStoreHostile(t *testing.T) {
 	}{
 		{"redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
-		}, "the skill store returned 307"},
+		}, "the skill store returned status 307"},
 		{"not XML", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }, "not a valid S3 response"},
 		{"repeated token", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, page("<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"))

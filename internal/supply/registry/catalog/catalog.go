@@ -169,7 +169,7 @@ func (e *Entry) Problems() []string {
 			bad("the package version %s is not an exact version", diag.Quote(e.Package.Version))
 		}
 		if !tooluri.IsDigest(e.Package.Digest) {
-			bad("the digest of the package is missing or not a sha256")
+			bad("the digest of the package is missing or is not a SHA-256 digest")
 		}
 	case Builtin:
 	default:

@@ -85,7 +85,7 @@ func TestAddRefuses(t *testing.T) {
 		Version: "1.x", Package: catalog.Package{Kind: "npm", Name: "--evil", Version: "^1"},
 		Tools: map[string]agent.SideEffect{"look": "harmless"}, Scopes: map[string][]string{"read": {"gone"}},
 	})
-	for _, want := range []string{`"1.x"`, `"--evil"`, `"^1"`, "sha256", `"harmless"`, `"gone"`} {
+	for _, want := range []string{`"1.x"`, `"--evil"`, `"^1"`, "SHA-256", `"harmless"`, `"gone"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not reported: %v", want, err)
 		}
