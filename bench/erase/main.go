@@ -85,7 +85,7 @@ func run(w io.Writer, rounds, deleted, erased int) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "SQLite without and with secure_delete, µs a row; median of %d rounds in turn\n", rounds)
+	fmt.Fprintf(w, "SQLite without and with secure_delete, µs a row; median of %d alternating rounds\n", rounds)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "rows\tbytes\twithout\twith\twith : without\t")
 	for i, job := range works {

@@ -258,7 +258,7 @@ func echo(ctx context.Context, s *mcp.ClientSession, tool, text string) error {
 	}
 	if content, ok := result.Content[0].(*mcp.TextContent); !ok || content.Text != text {
 		got, _ := json.Marshal(result)
-		return fmt.Errorf("the answer contains a different text: %.300s", got)
+		return fmt.Errorf("the answer is not the text that was sent: %.300s", got)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type client interface {
 	close()
 }
 
-var errAnotherText = errors.New("the answer contains a different text")
+var errAnotherText = errors.New("the answer is not the text that was sent")
 
 type setting struct {
 	name  string

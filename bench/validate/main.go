@@ -114,7 +114,8 @@ func compare(count, rounds int) error {
 	if ours[0].Valid != theirs[0].Valid {
 		return fmt.Errorf("the validators disagree: of %d manifests, %d are valid for ambit and %d for ajv", count, ours[0].Valid, theirs[0].Valid)
 	}
-	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core, median of %d rounds in turn\n", count, float64(size)/1e6, ours[0].Valid, rounds)
+	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core, median of %d alternating rounds\n",
+		count, float64(size)/1e6, ours[0].Valid, rounds)
 	report(ours[warmUp:], theirs[warmUp:])
 	return nil
 }

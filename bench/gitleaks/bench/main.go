@@ -81,7 +81,7 @@ func run(prose string, rounds int, budget time.Duration) error {
 		for _, size := range []int{1_000, 100_000, 5_000_000} {
 			text := fill(kinds[kind], size)
 			if n := len(guard.Scan(text)); n > 0 {
-				return fmt.Errorf("%s of %d bytes is not clean: %d findings", kind, size, n)
+				return fmt.Errorf("the %s text of %d bytes is not clean: %d findings", kind, size, n)
 			}
 			result := jsontext.Value(`{"content":[{"type":"text","text":` + quote(text) + `}]}`)
 			arguments := jsontext.Value(`{"text":` + quote(text) + `}`)
@@ -92,7 +92,7 @@ func run(prose string, rounds int, budget time.Duration) error {
 				}
 			}
 			if _, findings, refusal := input.Check(context.Background(), arguments); refusal != nil || len(findings) > 0 {
-				return fmt.Errorf("%s of %d bytes is not clean: %v %v", kind, size, findings, refusal)
+				return fmt.Errorf("the %s text of %d bytes is not clean: %v %v", kind, size, findings, refusal)
 			}
 			ours, allocs := measure(rounds, budget, len(text), func() { guard.Scan(text) })
 			// gitleaks takes seconds for a large text, so run it only once.
