@@ -223,7 +223,7 @@ func TestAdoptShowsWhatRowsGive(t *testing.T) {
 		`: bot@example.com has tool.write for all agents, granted by ada@local, until 2099-01-02T03:04:05Z`,
 		`: the server files of the agent alpha may read /srv/a\u000ab, allowed by ada@local on `,
 		`review sha256:d: the bundle counter is allowed to run, approved by ada@local on `,
-		`approval q1: one call of send by bot@example.com to the agent alpha, approved by ada@local, until 2099-`,
+		`approval q1: bot@example.com may call send of the agent alpha once, approved by ada@local, until 2099-`,
 		"already used sign-in links and closed console sessions may work again", "nothing was adopted")
-	says(t, 0, []string{"key", "adopt", "--yes", "--json"}, `"gives": "one call of send by`)
+	says(t, 0, []string{"key", "adopt", "--yes", "--json"}, `"gives": "bot@example.com may call send of`)
 }

@@ -28,7 +28,8 @@ const (
 // the tool's answer.
 func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Binding == nil || g.options.Binding == nil {
-		r := call.Refuse(stageAct, call.UnknownTool, "the manifest declares %s, but no server or program carries it out", p.tool.Name)
+		r := call.Refuse(stageAct, call.UnknownTool,
+			"the manifest declares the tool %s, but no server or program provides it", p.tool.Name)
 		r.Unsent = true
 		return r
 	}

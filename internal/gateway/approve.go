@@ -186,8 +186,8 @@ func (p *inflight) isGone() bool {
 
 // reportWaiting reports to the operator and the client that the call waits for approval.
 func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
-	message := fmt.Sprintf("waiting for a person to approve %s; to approve, run: ambit approvals approve %s",
-		p.tool.Name, q.ID)
+	message := fmt.Sprintf("waiting for a person to approve the call to %s; to approve it, run: "+
+		"ambit approvals approve %s", p.tool.Name, q.ID)
 	if g.options.OnAsk != nil {
 		g.options.OnAsk(message)
 	}

@@ -417,8 +417,8 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 		[]any{time.Now().UnixMicro()}, func(row state.Row) error {
 			q, err := scan(row)
 			r := q.row()
-			r.Gives = fmt.Sprintf("one call of %s by %s to the agent %s, approved by %s, %s",
-				q.Tool, q.Principal, q.Agent, q.Decider, authority.UntilText(q.Expires))
+			r.Gives = fmt.Sprintf("%s may call %s of the agent %s once, approved by %s, %s",
+				q.Principal, q.Tool, q.Agent, q.Decider, authority.UntilText(q.Expires))
 			rows = append(rows, r)
 			return err
 		})

@@ -159,7 +159,8 @@ func (n *Network) Open(ctx context.Context, host string, port uint16) (*Link, er
 	select {
 	case n.slots <- struct{}{}:
 	default:
-		return nil, l.refuse(call.Refuse(Stage, call.HostNotAllowed, "the program has %d open connections", maxConnections))
+		return nil, l.refuse(call.Refuse(Stage, call.HostNotAllowed,
+			"the program already has %d open connections, which is the limit", maxConnections))
 	}
 	if err := l.open(ctx); err != nil {
 		<-n.slots

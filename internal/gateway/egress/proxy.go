@@ -74,7 +74,7 @@ func (n *Network) tunnel(ctx context.Context, conn net.Conn) {
 	host, port, err := net.SplitHostPort(req.RequestURI)
 	number, portErr := strconv.ParseUint(port, 10, 16)
 	if req.Method != http.MethodConnect || err != nil || portErr != nil || strings.ContainsAny(req.RequestURI, "[]") {
-		refuse("the proxy accepts CONNECT with a host and a port, not %s", diag.Quote(req.Method+" "+req.RequestURI))
+		refuse("the proxy accepts only CONNECT with a host and a port, not %s", diag.Quote(req.Method+" "+req.RequestURI))
 		return
 	}
 	link, err := n.Open(ctx, host, uint16(number))

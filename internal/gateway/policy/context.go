@@ -63,7 +63,7 @@ var (
 	errLongNames = fmt.Errorf("the names of the arguments have more than %d bytes together, which is more than the policy "+
 		"can check; send shorter names", maxNameBytes)
 	errLongTexts = fmt.Errorf("the strings in the arguments that the policy checks have more than %d bytes together; "+
-		"send less in one call", maxTextBytes)
+		"send less text in one call", maxTextBytes)
 )
 
 var errUnreadable = errors.New("the arguments are not valid JSON")
@@ -215,7 +215,7 @@ func (r *reader) object(parent *member) (types.RecordMap, error) {
 		folded, m := fold(name), newMember(name, parent)
 		spellings := uses.members[folded]
 		if seen[folded] && (len(spellings) > 0 || len(uses.pathOf[folded]) > 0 || placeWords.any(m.words)) {
-			return nil, fmt.Errorf("an object contains the argument %s twice, spelled differently; send only one", quote(name))
+			return nil, fmt.Errorf("an object contains the argument %s in two spellings; send only one of them", quote(name))
 		}
 		seen[folded] = true
 		if top {

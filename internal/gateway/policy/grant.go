@@ -168,8 +168,8 @@ func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Gra
 		at := rules.find(g)
 		if at == nil {
 			if other := rules.findEdited(g); other != nil {
-				return nil, nil, fmt.Errorf("%w: %s grants %s of %s to %s, but differs from the rule that ambit wrote",
-					ErrChanged, other, g.Scope, g.Server, g.Agent)
+				return nil, nil, fmt.Errorf("%w: %s grants the scope %s of server %s to %s, but differs from the "+
+					"rule that ambit wrote", ErrChanged, other, g.Scope, g.Server, g.Agent)
 			}
 			continue
 		}
