@@ -198,7 +198,8 @@ func (a arguments) path(template string) (string, error) {
 		}
 		whole := len(found) == 1 && found[0].Start == 0 && found[0].End == len(s) && a.hasSegments(found[0].Name)
 		if changesPath(filled, whole) {
-			r := call.Refuse(stage, call.InputInvalid, "the value for %s would change the path", diag.Quote(found[0].Name))
+			r := call.Refuse(stage, call.InputInvalid, "the value for %s would change the path of the URL",
+				diag.Quote(found[0].Name))
 			r.Hint = "use a value that is not empty and contains no slash, no backslash, and no \".\" or \"..\" as a segment"
 			return "", r
 		}
@@ -301,7 +302,8 @@ func sameParts(template, filled, contentType string) error {
 		return call.Refuse(stage, call.InputInvalid, "the content type %s needs a fixed boundary", diag.Quote(contentType))
 	}
 	if boundary := "--" + params["boundary"]; strings.Count(filled, boundary) != strings.Count(template, boundary) {
-		return call.Refuse(stage, call.InputInvalid, "a value for a multipart body contains the boundary between its parts")
+		return call.Refuse(stage, call.InputInvalid,
+			"a value for a multipart body contains the boundary between the body's parts")
 	}
 	return nil
 }

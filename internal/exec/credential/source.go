@@ -218,7 +218,7 @@ func (s *Source) Former(a *agent.Agent, ref string) string {
 		return ""
 	}
 	if variable := EnvName(s.Agent, ref); !isPlain(s.Agent) && s.environ(variable) != "" {
-		return fmt.Sprintf("%s is not read for %s, because another agent name maps to the same variable; "+
+		return fmt.Sprintf("the variable %s is not read for agent %s, because another agent name maps to the same variable; "+
 			"to use a variable, rename the agent so that its name has only lowercase letters, digits and single hyphens",
 			variable, s.Agent)
 	}

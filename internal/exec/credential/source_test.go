@@ -135,7 +135,8 @@ func TestVariableIsOfOneName(t *testing.T) {
 					t.Errorf("a server got the secret: %t, want %t", ok, tt.gets)
 				}
 				if err != nil && (strings.Contains(hintOf(t, err), "set the environment variable") || strings.Contains(hintOf(t, err), canary) ||
-					!strings.Contains(hintOf(t, err), "; "+tt.variable+" is not read for "+tt.as+", because another agent name maps to")) {
+					!strings.Contains(hintOf(t, err), "; the variable "+tt.variable+" is not read for agent "+tt.as+
+						", because another agent name maps to")) {
 					t.Error(hintOf(t, err))
 				}
 			}

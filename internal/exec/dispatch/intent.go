@@ -152,7 +152,7 @@ func (q *Queue) admit(tx state.Tx, principal string, size int) error {
 	if err != nil || n < maxWaiting && bytes+int64(size) <= maxWaitingBytes {
 		return err
 	}
-	r := call.Refuse(stage, call.RateLimited, "you have %d waiting intents (%d MiB); the limit is %d intents or %d MiB",
+	r := call.Refuse(stage, call.RateLimited, "you have %d waiting intents (%d MiB); the limits are %d intents and %d MiB",
 		n, bytes>>20, maxWaiting, maxWaitingBytes>>20).Again()
 	r.Hint = "retry when some of your intents are done, or cancel some of them"
 	return r

@@ -88,7 +88,8 @@ func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 		Priority string  `json:"priority"`
 	}
 	if err := json.Unmarshal(c.Arguments, &args); err != nil || args.Text == nil {
-		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments must be an object with \"text\"")
+		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid,
+			"the arguments must be an object with the field \"text\"")
 	}
 	i := intent{
 		ID: uuid(c.ID), Text: *args.Text, Issuer: issuer{Display: c.Principal},

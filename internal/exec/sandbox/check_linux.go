@@ -298,13 +298,13 @@ func surveyConfined(ctx context.Context, proofs string) Finding {
 	}
 	proven.Lock()
 	defer proven.Unlock()
-	memory, by := "all processes together", "cgroup"
+	memory, by := "all processes together", "a cgroup"
 	if len(proven.machines[Confined].groups.parents) == 0 {
-		memory, by = "each process", "rlimit, because ambit has no delegated cgroup"
+		memory, by = "each process", "rlimits, because ambit has no delegated cgroup"
 	}
-	f.Detail = fmt.Sprintf("confined; limits of each server: %d MB memory for %s, %d processes (both by %s), "+
-		"%d open files, %d MB in its private folder, %d MB in /tmp",
-		confinedMB, memory, confinedPIDs, by, shim.OpenFiles, confinedMB, confinedMB/4)
+	f.Detail = fmt.Sprintf("confined; limits of each server: %d MB of memory for %s, %d processes, "+
+		"%d open files, %d MB in its private folder, %d MB in /tmp; memory and processes are limited by %s",
+		confinedMB, memory, confinedPIDs, shim.OpenFiles, confinedMB, confinedMB/4, by)
 	return f
 }
 

@@ -59,7 +59,7 @@ func ReadUpstreams(file string) (map[string]Upstream, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%s: [upstream.%s]: %w", file, diag.Quote(name), err)
 		case u.ClientID != "" && u.Issuer == "":
-			return nil, fmt.Errorf("%s: [upstream.%s]: client_id needs issuer, because a client id belongs to one "+
+			return nil, fmt.Errorf(`%s: [upstream.%s]: "client_id" needs "issuer", because a client id belongs to one `+
 				"authorization server", file, diag.Quote(name))
 		case u.badGrant() != "":
 			return nil, fmt.Errorf("%s: [upstream.%s]: %s", file, diag.Quote(name), u.badGrant())

@@ -135,7 +135,8 @@ func (k *Keeper) finish(ctx context.Context, v *visit, answer url.Values) (*gran
 	token, err := v.config().Exchange(k.withClient(ctx, key), code,
 		oauth2.VerifierOption(v.Verifier), oauth2.SetAuthURLParam("resource", v.Resource))
 	if err != nil {
-		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(v.Issuer), codeOnly(err))
+		return nil, fmt.Errorf("the authorization server %s did not exchange the code for a token: %w",
+			diag.Quote(v.Issuer), codeOnly(err))
 	}
 	g := &grant{
 		ID: rand.Text(), Principal: v.Target.Principal, Resource: v.Resource, Issuer: v.Issuer, Client: v.Client,
@@ -170,7 +171,7 @@ func chooseScopes(p *provider, u Upstream, challenged string, earlier []string) 
 // readAnswer returns the code in the answer of an authorization page.
 func (v *visit) readAnswer(answer url.Values) (string, error) {
 	if !sameState(answer.Get("state"), v.State) {
-		return "", errors.New("the state in the answer does not match this sign-in; begin the sign-in again")
+		return "", errors.New(`the "state" in the answer does not match this sign-in; begin the sign-in again`)
 	}
 	// Check the issuer (RFC 9207). Otherwise, a malicious server could send the person to another authorization
 	// server, and obtain a code of that server.

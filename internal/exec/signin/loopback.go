@@ -114,7 +114,7 @@ func (l *Loopback) pasted(ctx context.Context) (url.Values, error) {
 	if err != nil || u.Query().Get("state") == "" {
 		// The address contains the code, so do not quote it.
 		return nil, errors.New("the pasted text is not the address to which the browser returned; that address begins with " +
-			"http://127.0.0.1 and contains a code and a state")
+			`http://127.0.0.1 and contains "code=" and "state="`)
 	}
 	return u.Query(), nil
 }

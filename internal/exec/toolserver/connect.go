@@ -155,7 +155,7 @@ func (s *server) signingIn() SignIn {
 }
 
 // errSilent means that the server did not answer a greeting in time.
-var errSilent = errors.New("the server did not answer the greeting")
+var errSilent = errors.New("the server did not answer ambit's first request in time")
 
 // greet greets the server. All greetings during one start together must take no longer than l.greeting.
 func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proof) error {

@@ -109,8 +109,12 @@ func tryLimits() error {
 // tryKernel checks that the sandbox and the machine have different kernel releases. Then it calls tryOutside.
 func tryKernel(machine string) error {
 	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil || unix.ByteSliceToString(uts.Release[:]) == machine {
-		return mechanismError("gvisor", fmt.Errorf("the program runs on this machine's kernel: %v", err))
+	err := unix.Uname(&uts)
+	if err == nil && unix.ByteSliceToString(uts.Release[:]) == machine {
+		err = errors.New("the program runs on this machine's kernel")
+	}
+	if err != nil {
+		return mechanismError("gvisor", err)
 	}
 	return tryOutside()
 }
@@ -124,7 +128,8 @@ func tryOutside() error {
 		err = unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}})
 	}
 	if err != unix.ENETUNREACH {
-		return mechanismError("network namespace", fmt.Errorf("there is a route to the outside: %v", err))
+		return mechanismError("network namespace",
+			fmt.Errorf("connecting to the outside must fail with ENETUNREACH, got: %v", err))
 	}
 	// If the machine itself has no route, the check above proves nothing, so check the network interfaces too.
 	interfaces, err := os.ReadFile("/proc/self/net/dev")
