@@ -112,7 +112,7 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 	switch r.Kind {
 	case agent.CanConnect:
 		if r.What == agent.Any && r.Private {
-			return errors.New("--private needs the name of each host; * allows only public hosts")
+			return errors.New("--private needs the name of each host, because \"*\" allows only public hosts")
 		}
 		if r.What != agent.Any {
 			r.What, err = egress.ParseDestination(r.What, r.Private)

@@ -131,7 +131,7 @@ func newCall(t *terminal) *cobra.Command {
 			return explain(err, c, m)
 		}
 		if result.IsError && host.Confines && missesFile.MatchString(firstText(result)) {
-			defer t.hintf("the server sees only the files that the manifest names and those that the owner allowed; "+
+			defer t.hintf("the server sees only the files that the manifest names or the owner allowed; "+
 				"to find the files that the server needs, run: %s",
 				learnCommand(args[0], c))
 		}

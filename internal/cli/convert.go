@@ -67,6 +67,7 @@ func (t *terminal) convertedNotes(c *manifest.Converted) {
 		t.notef("%s %s: %s", t.paint(cyan, "filled in"), diag.Printable(n.What), diag.Printable(n.Detail))
 	}
 	if len(c.Lost)+len(c.Added) > 0 {
-		t.notef("%s lost and %d added; check the result before you use it", count(len(c.Lost), "thing"), len(c.Added))
+		t.notef("%s lost, %s filled in; check the result before you use it", count(len(c.Lost), "part"),
+			count(len(c.Added), "part"))
 	}
 }

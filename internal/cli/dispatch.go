@@ -216,7 +216,7 @@ func (t *terminal) programOf(id string) (*manifest.Manifest, error) {
 		}
 	} else {
 		if _, err := os.Stat(id); err != nil {
-			return nil, no("to list the agents, run: ambit agents; or give the path of a manifest",
+			return nil, no("give the name of an agent or the path of a manifest; to list the agents, run: ambit agents",
 				"there is no agent %s", diag.Quote(id))
 		}
 		if m, err = t.load(id, ""); err == nil {

@@ -113,7 +113,7 @@ func (e *export) setClientConfig(m *manifest.Manifest) error {
 		return usage("give the path of a file", "a client cannot start a manifest that comes from standard input")
 	}
 	if a := m.Agent(); a.Delivery.Exec == agent.HostedExec && !a.Hosted() {
-		return no("install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there",
+		return no("install the agent on a machine with a daemon (ambit serve), and connect clients to DAEMON_URL/mcp/NAME",
 			"%s is a hosted agent, which a client cannot start", m.Path)
 	}
 	program, err := os.Executable()

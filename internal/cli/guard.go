@@ -46,7 +46,8 @@ func newGuardTest(t *terminal) *cobra.Command {
 			return usage("use argument or result", "--as %s is not known", diag.Quote(as))
 		}
 		if of == "-" && args[0] == "-" {
-			return usage("give the text or the manifest as a file", "only one of them can come from standard input")
+			return usage("give the text or the manifest as a file",
+				"the text and the manifest cannot both come from standard input")
 		}
 		rails, err := t.guardrailsOf(of)
 		if err != nil {

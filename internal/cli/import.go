@@ -116,7 +116,7 @@ func (t *terminal) askImported(ctx context.Context, m *manifest.Manifest) error 
 
 func (t *terminal) importAgent(ctx context.Context, src string, f importFlags) error {
 	if src == "-" || strings.Contains(src, "://") {
-		return usage("save the source to a file first; the address of a git repository must end in .git",
+		return usage("save the source to a file first, or use a git address that ends in .git",
 			"ambit import takes a file, a folder or a git repository")
 	}
 	output := f.output
@@ -195,8 +195,8 @@ func (t *terminal) importNotes(r *importer.Result, started bool) {
 func (t *terminal) noteReaders(output string, trusted bool, locked lockDocument) {
 	isRefused := func(s any) bool { _, ok := s.(proofReport); return ok }
 	if !trusted && slices.ContainsFunc(locked.Servers, isRefused) {
-		t.notef("the servers could read only what the file names, and had no network access and none of your environment "+
-			"variables; to start them with everything that ambit inspect lists, run: ambit lock --write-tools %s",
+		t.notef("the servers could read only the paths that the manifest names, had no network access, and got none of your "+
+			"environment variables; to start them with everything that ambit inspect lists, run: ambit lock --write-tools %s",
 			diag.ShellWord(output))
 	}
 }
@@ -231,7 +231,7 @@ func (t *terminal) finishImport(
 	next := func() {
 		t.notef("next: %s", diag.Printable(doc["next"].(string)))
 		if r.Started && t.isClients(src) {
-			t.notef("then: remove the imported servers from %s, which starts them without ambit", from)
+			t.notef("then: remove the imported servers from %s; otherwise they still start without ambit", from)
 		}
 	}
 	if t.json || stopped != nil || len(clients) == 0 || !t.canAsk() {
@@ -256,7 +256,7 @@ func (t *terminal) finishImport(
 		return err
 	}
 	if r.Started {
-		t.notef("%s still starts the same servers without ambit; to use only the agent, remove the servers there", from)
+		t.notef("the same servers still start from %s, without ambit; to use only the agent, remove the servers there", from)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (in *installer) projectFiles(alias string, ref pack.Ref) ([]string, error) 
 			return nil, err
 		}
 		if info, err := within.Stat(files[i]); err != nil || !info.Mode().IsRegular() {
-			return nil, no("move it out of the project, and lock the agent again: "+relock,
+			return nil, no("move "+diag.Quote(files[i])+" out of the project, and lock the agent again: "+relock,
 				"server %s cannot be copied: %s is a link to a folder, a link out of the manifest's folder, or not a regular file",
 				alias, diag.Quote(files[i]))
 		}

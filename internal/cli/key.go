@@ -77,7 +77,7 @@ func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 			return usage("to list the names, run: ambit agents", "--agents contains an empty name")
 		}
 		if !all && !spec.Admin && len(spec.Agents) == 0 {
-			return usage("add --agents NAME,… or, for every agent that exists now or later, --all",
+			return usage("add --agents NAME,… or --all (every agent, including future agents)",
 				"a new key needs the agents that it gives access to")
 		}
 		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {

@@ -166,7 +166,7 @@ func (t *terminal) learnWith(
 		}
 		used, complete := recorder.Used(s.Alias)
 		if !complete {
-			t.warnf("%s used more than ambit can record", diag.Printable(s.Alias))
+			t.warnf("server %s used more files, programs and hosts than ambit can record", diag.Printable(s.Alias))
 		}
 		server := learnedServer{
 			Server: s.Alias, Used: used, Proposed: agent.Access{}, Commands: []string{}, holder: rights.Holder(s),

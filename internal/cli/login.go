@@ -186,7 +186,7 @@ func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig,
 	}
 	switch {
 	case c.Issuer == "":
-		return c, usage("add --issuer URL, or set issuer under [login] in "+file, "no OpenID provider is configured")
+		return c, usage(`add --issuer URL, or set "issuer" under [login] in `+file, "no OpenID provider is configured")
 	case c.ClientID == "":
 		return c, usage("add --client-id ID, or set client_id under [login] in "+file, "the provider needs a client id")
 	}

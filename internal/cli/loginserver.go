@@ -204,7 +204,7 @@ func (t *terminal) loginServer(ctx context.Context, asked serverLogin) error {
 		return vaultFailure(err)
 	}
 	doc := map[string]any{"sign_in": signed, "tools": tools}
-	return t.show(doc, func() { t.printSignedIn(signed, "; it offers "+count(tools, "tool")) })
+	return t.show(doc, func() { t.printSignedIn(signed, "; the server offers "+count(tools, "tool")) })
 }
 
 // printSignedIn prints a new sign-in. The parameter more is appended to the first line.
@@ -261,7 +261,7 @@ func signedIn(k *signin.Keeper, of signin.Target) (signin.Grant, error) {
 		return g.Agent == of.Agent && g.Server == of.Server && g.Principal == of.Principal
 	})
 	if at < 0 {
-		return signin.Grant{}, errors.New("the new sign-in is no longer stored")
+		return signin.Grant{}, errors.New("the new sign-in was deleted in the meantime")
 	}
 	return all[at], nil
 }
@@ -276,7 +276,7 @@ func (t *terminal) browser(none bool) *signin.Loopback {
 		}
 		t.notef("open %s", diag.Printable(page))
 		if none {
-			t.notef("if the browser cannot show the last page, paste its address here:")
+			t.notef("if the browser cannot show the last page, paste the address of that page here:")
 		}
 		return nil
 	}

@@ -326,7 +326,7 @@ func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 // addressHint returns the hint for an address that is already in use. If this home has a running daemon, the hint
 // names the daemon.
 func addressHint(ctx context.Context, h home.Home) string {
-	hint := "choose another address with --listen, or use port 0 for any free port"
+	hint := "choose another address with --listen; port 0 means any free port"
 	if d, err := daemon.FindDaemon(h); err == nil && d.Alive(ctx) {
 		return fmt.Sprintf("a daemon for this AMBIT_HOME already runs at %s (process %d); use it, stop it, or %s",
 			d.URL, d.PID, hint)

@@ -210,8 +210,8 @@ func (t *terminal) forgetAllowances(ctx context.Context, name string) {
 		return err
 	})
 	if err != nil {
-		t.warnf("the rights that were allowed for the servers of %s stay in the store: %s", diag.Printable(name),
-			diag.Printable(err.Error()))
+		t.warnf("the rights that were allowed for the servers of %s could not be removed from the store: %s",
+			diag.Printable(name), diag.Printable(err.Error()))
 	}
 }
 
@@ -245,7 +245,8 @@ func (t *terminal) revokeGrants(ctx context.Context, name string) {
 		})
 	}
 	if err != nil {
-		t.warnf("the grants for %s stay in the policy file: %s", diag.Printable(name), diag.Printable(err.Error()))
+		t.warnf("the grants for %s could not be removed from the policy file: %s",
+			diag.Printable(name), diag.Printable(err.Error()))
 	}
 	for _, g := range scopes {
 		if err == nil {
@@ -269,7 +270,8 @@ func (t *terminal) revokeGrants(ctx context.Context, name string) {
 		})
 	}
 	if err != nil {
-		t.warnf("the grants for %s stay in the store: %s", diag.Printable(a.ID), diag.Printable(err.Error()))
+		t.warnf("the grants for %s could not be removed from the store: %s",
+			diag.Printable(a.ID), diag.Printable(err.Error()))
 	}
 }
 

@@ -83,8 +83,8 @@ func attributeFlags(cmd *cobra.Command, who *identity.Attributes) {
 func checkedAttributes(who *identity.Attributes) (*identity.Attributes, error) {
 	for _, group := range who.Groups {
 		if !identity.ValidGroup(group) {
-			return nil, usage("write the name as in Group::\"…\" of your policy", "%s is not a valid name for a group",
-				diag.Quote(group))
+			return nil, usage("write the name of the group as it appears in Group::\"…\" in your policy",
+				"%s is not a valid name for a group", diag.Quote(group))
 		}
 	}
 	return who, nil
@@ -107,7 +107,7 @@ func (t *terminal) supposeKey(ctx context.Context, b *store.Store, c *call.Call)
 		switch principal := cmp.Or(k.Principal, identity.KeyPrincipal(k.ID)); {
 		case keyState(k) != "good":
 		case principal == c.Principal && held != nil && !slices.Equal(held.Groups, k.Groups):
-			return usage("add --group with the groups of one of the keys; to list them, run: ambit key list",
+			return usage("add --group with the groups of one key; to list the keys, run: ambit key list",
 				"%s has several API keys with different groups", diag.Quote(c.Principal))
 		case principal == c.Principal:
 			held = k
@@ -455,8 +455,8 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 			}
 			seen = append(seen, ref)
 			r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, which is not set", s.Alias, ref)
-			r.Hint = fmt.Sprintf("run: ambit secret set %s %s; or set the environment variable %s",
-				diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
+			r.Hint = fmt.Sprintf("set the environment variable %s, or run: ambit secret set %s %s",
+				ref, diag.ShellWord(source.Agent), diag.ShellWord(ref))
 			w.addRefusal(r)
 		}
 	}

@@ -49,7 +49,7 @@ func newWorker(t *terminal) *cobra.Command {
 func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	switch {
 	case f.store == "":
-		return usage("add --store postgres://…; or, if you use only one machine, run: ambit dispatch",
+		return usage("add --store postgres://…, or run ambit dispatch if you use only one machine",
 			"a worker takes tasks from a shared store, but --store is missing")
 	case f.concurrency < 1:
 		return usage("use 1 or more", "--concurrency cannot be %d", f.concurrency)
@@ -106,12 +106,12 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 		err = t.jsonLine(map[string]any{"programs": names, "concurrency": f.concurrency})
 	} else {
 		what := count(len(names), "program")
-		t.printf("%s dispatches for %s, %d at a time\n", t.paint(green, "taking"), what, f.concurrency)
+		t.printf("%s tasks for %s, at most %s at a time\n", t.paint(green, "taking"), what, count(f.concurrency, "task"))
 		err = t.flush()
 	}
 	if t.logsElsewhere() {
 		address, _ := withoutPassword(f.store)
-		t.logf("ambit %s takes dispatches for %s, with the store at %s", version, strings.Join(names, ", "), address)
+		t.logf("ambit %s takes tasks for %s, with the store at %s", version, strings.Join(names, ", "), address)
 	}
 	for err == nil {
 		select {
