@@ -63,7 +63,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 			break
 		}
 		l := &leaves[i]
-		if s.approved.has(t.approvalKey(*l)) || !v.Strict && s.approved.has(introductionKey(l)) {
+		if s.approved.has(t.approvalKey(*l)) {
 			continue
 		}
 		d.judge(l)
@@ -87,7 +87,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 
 // approvalKey identifies a value of one argument of one tool.
 func (t *Tool) approvalKey(l leaf) uint64 {
-	w := wordsOf([]byte(t.Name + " " + l.pointer + " "))
+	w := wordsOf([]byte("approved " + t.Name + " " + l.pointer))
 	w.text = append(append(w.text, 0), l.value...)
 	return w.key()
 }
@@ -175,7 +175,7 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		return
 	}
 	hits := d.occurrences(&l.words, l.role == destination || strong)
-	attested := d.attested.has(key)
+	attested := d.attested.has(key) || !d.strict && d.introducedBefore(l)
 	own := d.own.has(key)
 	if own && !d.strict {
 		return
@@ -203,12 +203,17 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 		// values that agents often enter, such as names in forms, or contacts in the user's own data
 	case len(hits) > 0 && strong && !d.tool.readsOnly() && !isName(l):
 		d.report(l, OnlyUntrusted, false, &hits[0])
-	case d.tool.onPage && isMail(l.value): // the address of the user, typed into a form
 	case len(hits) == 0 && d.composed(l, l.value, !d.tool.readsOnly() && bytes.IndexByte(l.value, '@') < 0):
 	case len(hits) == 0 && l.role == destination && !d.tool.readsOnly() && d.disguised(l):
 	case d.strict && (l.role == destination || l.role == identifier):
 		d.report(l, Unknown, false, nil)
 	}
+}
+
+// introducedBefore reports whether an earlier call introduced the value. For a tool that sends nothing, a part of a path
+// of the user is enough.
+func (d *decision) introducedBefore(l *leaf) bool {
+	return d.approved.has(introductionKey(l.name, l.value)) || l.role == path && !d.tool.Network && d.approved.has(partKey(l.value))
 }
 
 // systemPath matches paths that leave their folder, hidden files, and files of the operating system.
@@ -224,10 +229,8 @@ var secretNames = map[string]bool{
 // the user's own data, so a name from untrusted text does not lead to a stranger.
 func isName(l *leaf) bool { return l.role == destination && isPlain(l) }
 
-// isMail reports whether a value is an e-mail address, and not a URL.
-func isMail(value []byte) bool {
-	return bytes.IndexByte(value, '@') > 0 && !bytes.Contains(value, []byte("://"))
-}
+// isMail reports whether a value is exactly one e-mail address.
+func isMail(value []byte) bool { return len(value) > 0 && len(emailForm.Find(value)) == len(value) }
 
 // isPlain reports whether a value is a plain word or name. Addresses and numbers are not plain.
 func isPlain(l *leaf) bool {
@@ -297,11 +300,9 @@ func (d *decision) code(l *leaf) {
 		}
 	}
 	n := l.words.len()
-	asks := d.asks
-	if d.tool.verbs&running != 0 { // a text asks for a command with a verb such as "run", and not with "open"
-		runs := *d.tool
-		runs.verbs = running
-		asks = (&decision{Session: d.Session, tool: &runs}).asks
+	verbs := d.tool.verbs
+	if verbs&running != 0 { // a verb such as "open" must be closer to the command than "run", because it has other objects too
+		verbs = running
 	}
 	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as the name of a column, often occurs by chance
 		part := l.words.slice(i, i+min(n, 2))
@@ -310,7 +311,7 @@ func (d *decision) code(l *leaf) {
 		}
 		hits := d.sequences(&l.words, i, i+min(n, 2))
 		for j := range hits {
-			if asks(&hits[j], near) {
+			if h := &hits[j]; h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
 				return
 			}
@@ -335,7 +336,7 @@ func (d *decision) prose(l *leaf) {
 		}
 		hits := d.occurrences(&w, true)
 		for i := range hits {
-			if d.verb(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
+			if d.verbInProse(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
 				d.report(l, OnlyUntrusted, true, &hits[i])
 				return
 			}
@@ -351,7 +352,7 @@ func (d *decision) prose(l *leaf) {
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(&l.words, 0, n)
 		for i := range hits {
-			if d.verb(&hits[i], nearID) {
+			if d.verbInProse(&hits[i], nearID) {
 				d.report(l, AskedFor, true, &hits[i])
 				return
 			}
@@ -361,7 +362,7 @@ func (d *decision) prose(l *leaf) {
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
 		hits := d.sequences(&l.words, i, i+windowSize)
 		for j := range hits {
-			if h := extend(hits[j], &l.words, i); d.verb(&h, nearID) {
+			if h := extend(hits[j], &l.words, i); d.verbInProse(&h, nearID) {
 				d.report(l, AskedFor, true, &h)
 				return
 			}
@@ -388,7 +389,7 @@ func (d *decision) sent(l *leaf, always bool) bool {
 	for _, part := range addresses(l.value) {
 		w := wordsOf(part)
 		key := w.key()
-		if d.own.has(key) || d.attested.has(key) || d.tool.onPage && isMail(part) {
+		if d.own.has(key) || d.attested.has(key) {
 			continue
 		}
 		hits := d.occurrences(&w, true)
@@ -474,25 +475,56 @@ func (d *decision) asksFor(l *leaf, h *hit, reach int) bool {
 	return d.verb(h, reach) || l.role != other && !isName(l) && foreign(h, reach)
 }
 
-// verb reports whether a verb of the tool is near an occurrence. If the tool has no known verb, every verb counts
-// except those for reading.
-func (d *decision) verb(h *hit, reach int) bool {
+// verb reports whether the text near an occurrence asks for the action of the tool with a verb.
+func (d *decision) verb(h *hit, reach int) bool { return h.near(d.tool.verbs, reach, false) }
+
+// verbInProse is like verb, but for a part of a message. It ignores verbs of other languages in English text, such as
+// "agenda", because a message repeats many words of a text.
+func (d *decision) verbInProse(h *hit, reach int) bool { return h.near(d.tool.verbs, reach, true) }
+
+// near reports whether a verb of the families asks for an action near an occurrence. If verbs is 0, every verb counts
+// except those for reading. inProse is set for a part of a message.
+func (h *hit) near(verbs family, reach int, inProse bool) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
-	verbs := d.tool.verbs
 	if verbs == 0 {
 		verbs = ^fetching
 	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
-		if i >= h.at && i <= h.last || table.at(b, i)&verbs == 0 || !b.requests(i) {
-			continue
-		}
-		verb := b.token(i)
-		if isEnglish := table.begins(verb).english&verbs != 0; isEnglish && !thirdPerson(verb) && !b.reportsProgress(i) || !isEnglish && !b.inEnglish(i) {
+		if (i < h.at || i > h.last) && b.asksFor(i, verbs, inProse) {
 			return true
 		}
 	}
 	return false
+}
+
+// asksFor reports whether the token at a position is a verb of the families that asks for an action.
+func (b *block) asksFor(at int, verbs family, inProse bool) bool {
+	if table.at(b, at)&verbs == 0 || !b.requests(at) {
+		return false
+	}
+	word := b.token(at)
+	verb := table.begins(word)
+	if verb.english&verbs == 0 {
+		return !inProse || !b.certainlyEnglish(at)
+	}
+	states := thirdPerson(word) && (verb.others == 0 || b.certainlyEnglish(at)) && !b.hasActor(at)
+	return !states && !b.reportsProgress(at)
+}
+
+// hasActor reports whether a word in front of a verb can mean the agent, as in "the assistant sends it to …".
+func (b *block) hasActor(at int) bool {
+	first, _ := b.bounds(at)
+	for i := max(first, at-nearID); i < at; i++ {
+		if actors[string(b.token(i))] {
+			return true
+		}
+	}
+	return false
+}
+
+var actors = map[string]bool{
+	"assistant": true, "agent": true, "who": true, "whoever": true, "bot": true, "ai": true, "model": true, "you": true, "system": true,
 }
 
 // foreign reports whether the text around an occurrence is in an unknown language, in which any word could be a
@@ -520,16 +552,16 @@ func foreign(h *hit, reach int) bool {
 	return known*12 < unknown && unknown >= 6 && unknown > 2*numbers
 }
 
-// inEnglish reports whether the text around a position is certainly English. Words in it that are verbs of other languages,
-// such as "agenda", are not requests.
-func (b *block) inEnglish(at int) bool {
+// certainlyEnglish reports whether the text around a position is certainly English. In such a text, "agenda" is a noun and
+// not a Spanish request.
+func (b *block) certainlyEnglish(at int) bool {
 	first, end := b.bounds(at)
 	n := 0
-	for i := max(first, at-near); i < min(end, at+near); i++ {
+	for i := max(first, at-near); i < min(end, at+1+near); i++ {
 		switch t := string(b.token(i)); {
 		case english[t]:
 			n++
-		case functionWords[t] && !shared[t], b.token(i)[0] >= utf8.RuneSelf && aloneIn(b.token(i)):
+		case foreignWords[t], b.token(i)[0] >= utf8.RuneSelf && aloneIn(b.token(i)):
 			return false
 		}
 	}
@@ -557,14 +589,14 @@ func (b *block) requests(at int) bool {
 	return false
 }
 
-// reportsProgress reports whether a word such as "starting" stands alone, as in the messages of programs. In a sentence,
-// a function word is close to it.
+// reportsProgress reports whether a word such as "starting" has no function word near it, as in the messages of programs.
+// In a sentence, the word can be part of a request.
 func (b *block) reportsProgress(at int) bool {
 	if !bytes.HasSuffix(b.token(at), []byte("ing")) {
 		return false
 	}
 	first, end := b.bounds(at)
-	for i := max(first, at-3); i < min(end, at+4); i++ {
+	for i := max(first, at-nearID); i < min(end, at+1+nearID); i++ {
 		if functionWords[string(b.token(i))] && !b.isPart(i) {
 			return false
 		}
@@ -572,11 +604,10 @@ func (b *block) reportsProgress(at int) bool {
 	return true
 }
 
-// thirdPerson reports whether a word is an English verb in the third person, such as "sends". Such a word states what
-// happens, or it is a noun, such as "changes".
+// thirdPerson reports whether an English verb is in the third person, such as "sends". Such a verb states what happens. It
+// may also be a noun, such as "changes".
 func thirdPerson(word []byte) bool {
-	verb, found := bytes.CutSuffix(word, []byte("s"))
-	return found && !bytes.HasSuffix(verb, []byte("s")) && table.begins(verb).english != 0
+	return bytes.HasSuffix(word, []byte("s")) && !bytes.HasSuffix(word, []byte("ss"))
 }
 
 // inPhrase reports whether a token is a function word within an address or a name, such as in "please.send.it".

@@ -17,8 +17,11 @@
 //   - The result of a call with an effect repeats whole lines of the arguments. The agent already had these lines
 //     (dropEchoes).
 //   - A verb is inside a text that the agent quotes. A request to quote the text would be outside of it (extend).
-//   - A tool that sends nothing adds a record with a contact, such as a telephone number. The contact stays untrusted, so
-//     it is in doubt when another call uses it (adds, wrote).
+//   - A tool adds a contact, such as a telephone number, to an address book. The contact stays untrusted, so it is in
+//     doubt when another call uses it (addsContact, wrote).
+//   - A verb only states what happens, or a message repeats a word of English text that is a verb in another language
+//     (thirdPerson, reportsProgress, certainlyEnglish).
+//   - A call used the value before any text contained it, and no text asks for the action (introduced).
 //   - A call answers the author of a text with words from the same text. The author knows these words
 //     (acrossSources).
 //
@@ -134,7 +137,8 @@ type Session struct {
 	started time.Time
 	used    time.Time
 	// attested contains the fields of structured results. own contains the values that come from the user. approved
-	// contains the values that a person approved, each for one tool and argument.
+	// contains the values that a person approved, each for one tool and argument. It also contains the values that calls
+	// introduced, each for one name of an argument, and the parts of their paths.
 	attested, own, approved keySet
 	// sources contains the calls whose results contained the attested values. keySet.from refers to them by index plus
 	// 1.
@@ -381,11 +385,12 @@ func (s *keySet) add(key uint64, from uint16) {
 func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) {
 	leaves := t.leaves(arguments)
 	o := s.origin(t, leaves, src.Time)
-	shape := split(result, o.opaque, t.lists(), !t.lists() && hasPart(t.Name, authored) && !hasPart(t.Name, tabular))
+	lists := t.lists() || t.queries() || hasPart(t.Name, tabular) && !hasPart(t.Name, written)
+	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored))
 	defer shape.free()
 	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
-		if !o.printed {
+		if t.verbs&creating != 0 && !o.printed && !shape.opaque {
 			shape.createdID(leaves)
 		}
 	}
@@ -425,53 +430,51 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 			s.trust(&s.own, 0, hostKey(hostOf(address)))
 		}
 		if l.role == path {
-			s.trustParents(l.value)
+			s.trustParts(l.value)
 		}
 	}
 }
 
-// introduced records the short values of a call that no text contains in any form. They come from the user or the model,
-// so later calls may use them again in an argument with the same name, even if a text repeats them in the meantime.
+// introduced records the short values of a call that no text contains in any form. The user or the model chose them, so
+// in an argument with the same name they are like a field, even if a text has repeated them since.
 func (s *Session) introduced(t *Tool, leaves []leaf, now time.Time) {
 	if s.strict(now) {
 		return
 	}
-	sender := *t
-	sender.Effect, sender.fetching = true, false
 	for i := range leaves {
 		l := &leaves[i]
-		if len(l.value) > maxAtom || l.role == path || l.role == code || l.role == excess {
+		if l.role != destination && l.role != identifier && (l.role != other || secretNames[l.name]) ||
+			len(l.value) > maxAtom {
 			continue
 		}
-		d := &decision{Session: s, tool: &sender, steps: maxSteps}
+		d := &decision{Session: s, tool: t, steps: maxSteps}
 		if len(d.occurrences(&l.words, true)) == 0 && !d.composed(l, l.value, true) && !d.disguised(l) && d.steps > 0 {
-			s.trust(&s.approved, 0, introductionKey(l))
+			s.trust(&s.approved, 0, introductionKey(l.name, l.value))
 		}
 	}
 }
 
 // introductionKey identifies a value and the name of its argument.
-func introductionKey(l *leaf) uint64 {
-	w := wordsOf([]byte(l.name + " "))
-	w.text = append(append(w.text, 0), l.value...)
+func introductionKey(name string, value []byte) uint64 {
+	w := wordsOf([]byte("introduced " + name))
+	w.text = append(append(w.text, 0), value...)
 	return w.key()
 }
 
-// trustParents adds the parts of a path to the attested values: its parent folders, and the name of the file. An agent
-// that works on a file also uses the names of its folders, for example to commit the file.
-func (s *Session) trustParents(path []byte) {
-	for n := 0; n < maxParents; n++ {
-		at := bytes.LastIndexAny(path, `/\`)
-		if at <= 0 {
-			return
-		}
-		if n == 0 {
-			w := wordsOf(path[at+1:])
-			s.trust(&s.attested, 0, w.key())
-		}
+// partKey identifies a part of a path that a call of the user contained.
+func partKey(path []byte) uint64 { return introductionKey("a part of a path", path) }
+
+// trustParts records the name of a file and its parent folders. An agent that works on a file also uses these names, for
+// example to commit the file.
+func (s *Session) trustParts(path []byte) {
+	at := bytes.LastIndexAny(path, `/\\`)
+	s.trust(&s.approved, 0, partKey(path[at+1:]))
+	for n := 0; n < maxParents && at > 0; n++ {
 		path = path[:at]
-		w := wordsOf(path)
-		s.trust(&s.attested, 0, w.key())
+		if !systemPath.Match(append(bytes.Clone(path), '/')) {
+			s.trust(&s.approved, 0, partKey(path))
+		}
+		at = bytes.LastIndexAny(path, `/\\`)
 	}
 }
 

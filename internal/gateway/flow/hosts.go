@@ -69,7 +69,8 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 		hits := d.sequences(&w, 0, w.len())
 		for j := range hits {
 			h := &hits[j]
-			asked := d.asks(h, near)
+			// A mail address that a page tool types is usually the user's own, even if the page is on the same host.
+			asked := d.asks(h, near) && !(d.tool.onPage && isMail(value) && !hasPart(l.name, urlNames))
 			if always || asked && (added || !d.tool.readsOnly()) || d.carries(value, name, h.b.source(h.at).Call) {
 				d.report(l, OnlyUntrusted, asked, h)
 				return true

@@ -76,43 +76,50 @@ func heading(line []byte) string {
 	}, string(line))
 }
 
-// tabular contains words in the names of tools that return the cells of a table.
+// tabular contains words in the names of tools that return a table, even if another word in the name is in authored, as in
+// get_sheet_content.
 var tabular = map[string]bool{"sheet": true, "sheets": true, "spreadsheet": true, "worksheet": true, "rows": true, "csv": true}
 
-// row matches a row of a spreadsheet with its number. columnList matches the heading of a table in the format TOON: the
-// number of its rows and the names of its columns.
+// written contains words in the names of tools that return text even if another word is in tabular.
+var written = map[string]bool{"note": true, "comment": true, "doc": true, "document": true}
+
+// numberedRow matches a row such as "Row 2: Ann, ann@example.org", as servers for spreadsheets print it. toonHeading
+// matches the heading of a TOON table: the number of rows and the names of the columns.
 var (
-	row        = regexp.MustCompile(`^Row \d+: (.*)$`)
-	columnList = regexp.MustCompile(`^[\w.]*\[\d+\]\{[\w.,]+\}$`)
+	numberedRow = regexp.MustCompile(`^Row \d+: (.*)$`)
+	toonHeading = regexp.MustCompile(`^[\w.]*\[\d+\]\{([\w.,]+)\}$`)
 )
 
 // rows splits the rows of a table, whose cells have commas between them: the numbered rows of a spreadsheet, or the
 // indented rows of a table in TOON. It returns false if the text has other lines.
-func (s *splitter) rows(text []byte, toon bool) bool {
-	var cells []string
+func (s *splitter) rows(text []byte, columns []string) bool {
+	var rows [][]string
 	for line := range strings.Lines(string(text)) {
-		line = strings.TrimRight(line, "\r\n")
-		m := row.FindStringSubmatch(line)
-		if m == nil && !(toon && strings.HasPrefix(line, "  ")) || len(cells) > maxAtoms {
+		m := numberedRow.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
+		switch {
+		case len(rows) == maxAtoms:
 			return false
-		}
-		if m != nil {
+		case m != nil:
 			line = m[1]
-		}
-		record, err := csv.NewReader(strings.NewReader(strings.TrimSpace(line))).Read()
-		if err != nil {
+		case columns == nil || !strings.HasPrefix(line, "  "):
 			return false
 		}
-		cells = append(append(cells, record...), "")
-	}
-	for _, cell := range cells {
-		if cell == "" {
-			s.texts = append(s.texts, nil)
-			continue
+		cells, err := csv.NewReader(strings.NewReader(strings.TrimSpace(line))).Read()
+		if err != nil || columns != nil && len(cells) != len(columns) {
+			return false
 		}
-		s.leaf([]byte(strings.TrimSpace(cell)), false)
+		rows = append(rows, cells)
 	}
-	return len(cells) > 0
+	if columns == nil && len(rows) > 0 {
+		columns = rows[0]
+	}
+	for _, cells := range rows {
+		s.texts = append(s.texts, nil)
+		for i, cell := range cells {
+			s.leaf([]byte(strings.TrimSpace(cell)), i >= len(columns) || isTextName(strings.ToLower(strings.TrimSpace(columns[i]))))
+		}
+	}
+	return len(rows) > 0
 }
 
 // columnNames matches the first line of a table: names in capital letters with at least two spaces between them.

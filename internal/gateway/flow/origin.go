@@ -3,7 +3,6 @@ package flow
 import (
 	"bytes"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -26,7 +25,7 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 	s.m.mu.Lock()
 	defer s.m.unlock(now)
 	d := &decision{Session: s, tool: t, steps: maxSteps}
-	lists := t.queries() || slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] })
+	lists := hasPart(t.Name, listing)
 	for i := range leaves {
 		l := &leaves[i]
 		key := l.words.key()
@@ -38,8 +37,9 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 		case l.role == code && !lists && !hasPart(l.name, queryNames):
 			o.printed = true
 		case t.Effect && !t.fetching:
-		case l.role != identifier && bytes.Contains(l.value, []byte("://")), doubted && l.role != path && hostForm.Match(l.value):
+		case bytes.Contains(l.value, []byte("://")) && !bytes.HasPrefix(l.value, []byte("gid://")), doubted && l.role != path && hostForm.Match(l.value):
 			o.opaque = true
+		case l.role == path && t.queries() && !hasPart(string(l.value), contentPaths):
 		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && computes(l)):
 			o.opaque = true
 		}
@@ -47,15 +47,21 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 	return o
 }
 
-// queries reports whether a tool sends any request to an API: it takes the path and the parameters of a query. The
-// path then names no file of one author.
+// queries reports whether a tool sends requests to an API of the agent's choice, judged by an argument such as queryParams.
+// Its argument "path" names a resource of the API, not a file of one author.
 func (t *Tool) queries() bool {
 	for name := range t.schema.Properties {
-		if parts := nameParts(name); len(parts) > 1 && parts[0] == "query" && strings.HasPrefix(parts[1], "param") {
+		if strings.HasPrefix(strings.Join(nameParts(name), ""), "queryparam") {
 			return true
 		}
 	}
 	return false
+}
+
+// contentPaths contains words in the paths of an API whose resource is a file that one author may have written.
+var contentPaths = map[string]bool{
+	"raw": true, "content": true, "contents": true, "file": true, "files": true, "blob": true, "blobs": true, "download": true, "attachment": true,
+	"attachments": true,
 }
 
 // hostForm matches the name of a host, with or without a path.

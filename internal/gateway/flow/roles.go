@@ -30,8 +30,9 @@ type Tool struct {
 	schema property
 	// fetching is set if the tool reads from an external address that an argument contains.
 	fetching bool
-	// onPage is set if the tool acts on an element of a web page, and its arguments name the element.
-	onPage bool
+	// onPage is set if the tool acts on an element of a web page, and its arguments name the element. inBrowser is also set
+	// if the tool certainly controls a browser.
+	onPage, inBrowser bool
 }
 
 type property struct {
@@ -126,15 +127,19 @@ var objectNames = map[string]bool{
 var (
 	// onPage contains argument names. A tool with one of these arguments acts on web pages.
 	onPage = map[string]bool{"element": true, "selector": true}
-	// pageActions contains verbs in the names of tools. With an argument "uid", such a tool acts on a web page too.
-	pageActions = map[string]bool{"click": true, "fill": true, "hover": true, "drag": true, "upload": true}
+	// pageActions contains verbs in the names of tools. The tools of chrome-devtools have no argument in onPage, because
+	// they name an element by its "uid".
+	pageActions = map[string]bool{"click": true, "fill": true, "hover": true, "drag": true}
 	// inPage contains argument names. In a tool that acts on web pages, these arguments refer to an element of a page.
 	// Their values always come from the page, so they are never in doubt.
-	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true, "type": true, "uid": true}
+	inPage = map[string]bool{"element": true, "selector": true, "ref": true, "target": true, "name": true, "uid": true}
 )
 
 // pageReference matches the numbers that browser tools give to the elements of a page, such as "e12".
 var pageReference = regexp.MustCompile(`^(f\d+)?[es]\d+(e\d+)?$`)
+
+// elementNumber matches the numbers that chrome-devtools gives to the elements of a page, such as "1_12".
+var elementNumber = regexp.MustCompile(`^\d+(_\d+)?$`)
 
 // listing contains the verbs of tools that return a list of objects instead of one object.
 var listing = map[string]bool{"search": true, "list": true, "find": true, "query": true, "lookup": true, "stat": true, "info": true}
@@ -147,6 +152,7 @@ func NewTool(s Spec) *Tool {
 	}
 	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser") ||
 		hasPart(s.Name, pageActions) && t.schema.has(map[string]bool{"uid": true}, 0)
+	t.inBrowser = t.onPage && (hasPart(s.Name, map[string]bool{"browser": true}) || t.schema.has(map[string]bool{"element": true, "ref": true}, 0))
 	known := false
 	for _, part := range nameParts(s.Name) {
 		if f := table.of([]byte(part)); f != 0 && !known {
@@ -220,22 +226,24 @@ var vague = map[string]bool{
 	"existing": true, "current": true, "tool": true,
 }
 
-// adds reports whether a tool only adds a record to the user's own data.
+// adds reports whether a tool only adds a record.
 func (t *Tool) adds() bool {
-	return !t.Network && t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
+	return t.verbs&creating != 0 && t.verbs&(deleting|changing|running|paying) == 0
 }
 
-// addsContact reports whether an argument is the address or the telephone number in a record that the tool adds to the
-// user's own data. Such a tool sends nothing to the address. Many address books are remote, so a tool that can send data
-// must add a contact.
+// addsContact reports whether an argument is the address or telephone number of a contact that the tool adds. Such a tool
+// sends nothing to the contact. If the tool can send data, its name must say that it adds a contact, because many address
+// books are remote.
 func (t *Tool) addsContact(name string) bool {
-	if !t.adds() && !(t.Network && t.verbs&creating != 0 && slices.Contains(t.nouns, hashOf([]byte("contact")))) {
+	remote := t.Network && (t.verbs&sending != 0 || !hasPart(t.Name, newRecords) || !slices.Contains(t.nouns, hashOf([]byte("contact"))))
+	if !t.adds() || remote || !hasPart(name, contactNames) {
 		return false
 	}
-	return hasPart(name, contactNames) && !slices.ContainsFunc(nameParts(name), func(part string) bool {
-		return !contactNames[part] && !contactKinds[part]
-	})
+	return !slices.ContainsFunc(nameParts(name), func(part string) bool { return !contactNames[part] && !contactKinds[part] })
 }
+
+// newRecords contains verbs in the names of tools that add a record.
+var newRecords = map[string]bool{"create": true, "add": true}
 
 // contactNames contains words in the names of arguments that are an address or a telephone number of a person, and
 // contactKinds the other words that such a name may have.
@@ -297,6 +305,14 @@ type leaf struct {
 	role    role
 	words   words
 }
+
+// inFilter reports whether a value is a condition inside an argument with the name "filter".
+func (l *leaf) inFilter() bool {
+	return strings.Contains(l.pointer, "/filter/") && !hasPart(l.pointer, filterActions)
+}
+
+// filterActions contains words in the names of filters that do something, such as those of a mailbox.
+var filterActions = map[string]bool{"to": true, "forward": true, "action": true, "actions": true}
 
 const (
 	maxLeaves = 2000
@@ -462,23 +478,24 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 	switch {
 	case len(p.Enum) > 0 && !t.onPage:
 		return option
-	case len(p.Enum) > 0, t.onPage && inPage[l.name], (l.name == "ref" || l.name == "target") && pageReference.Match(l.value):
+	case len(p.Enum) > 0, t.onPage && inPage[l.name] && (l.name != "uid" || elementNumber.Match(l.value)),
+		t.inBrowser && l.name == "type", (l.name == "ref" || l.name == "target") && pageReference.Match(l.value):
 		return choice
 	case named == code:
 		return code
-	case t.Effect && slices.ContainsFunc(strings.Split(l.pointer, "/"), func(name string) bool { return name != l.name && queryNames[name] }):
-		return other // part of a filter, which selects from the user's data
+	case t.verbs&(deleting|changing) != 0 && l.inFilter():
+		return other // it selects from the user's data
 	case named == prose, long && named != destination && named != path:
 		return prose
 	case named == identifier && receives(l.name) && (bytes.IndexByte(l.value, '@') > 0 || len(accounts(l.value)) > 0 && !isKey):
 		return destination // for example the number of the receiving account
 	case named == identifier && !bytes.HasPrefix(l.value, []byte("http")):
 		return identifier
-	case p.Format == "email" || p.Format == "uri" || named == destination && len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
+	case p.Format == "email" || p.Format == "uri":
 		return destination
-	case len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
-		if t.Effect && !t.Network {
-			return prose // the tool sends nothing, so the address is part of a text that it keeps
+	case len(addresses(l.value)) > 0 && bytes.IndexByte(l.value, '\n') < 0:
+		if text := bytes.TrimSpace(l.value); named != destination && t.Effect && !t.Network && len(addresses(text)[0]) < len(text) {
+			return prose // the address is part of a text that the tool keeps
 		}
 		return destination
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):

@@ -149,13 +149,15 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 }
 
 // createdID adds the id in a short message such as "Created the channel news with id 4711" to the fields. The service
-// wrote the message, unless the id is from the arguments.
+// chose the id, unless an argument of the call contains it.
 func (s *splitter) createdID(arguments []leaf) {
-	for _, text := range s.texts {
-		m := idMessage.FindSubmatch(text)
-		if m != nil && len(text) <= maxMessage && !slices.ContainsFunc(arguments, func(l leaf) bool { return bytes.Contains(l.value, m[1]) }) {
-			s.attest(m[1])
-		}
+	texts := slices.DeleteFunc(slices.Clone(s.texts), func(text []byte) bool { return text == nil })
+	if len(texts) != 1 || len(texts[0]) > maxMessage || len(s.atoms) > 0 {
+		return // not a message alone
+	}
+	m := idMessage.FindSubmatch(texts[0])
+	if m != nil && (digits(m[1]) == len(m[1]) || len(accounts(m[1])) == 0) && !slices.ContainsFunc(arguments, func(l leaf) bool { return bytes.Contains(l.value, m[1]) }) {
+		s.attest(m[1])
 	}
 }
 
@@ -343,14 +345,8 @@ func (s *splitter) document(text []byte) {
 	case len(trimmed) > 0 && trimmed[0] == '{' && s.sequence(trimmed):
 	case s.authored:
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
-	case s.afterHeading(trimmed):
-	case len(trimmed) <= maxYAML && bytes.ContainsAny(trimmed, "\n]}") && startsYAML.Match(trimmed) && !hasParagraph(trimmed):
-		var root yaml.Node
-		if yaml.Unmarshal(trimmed, &root) != nil || !s.yaml("", &root, 0) {
-			if !s.members(trimmed, s.list) {
-				s.texts = append(s.texts, text)
-			}
-		}
+	case s.list && s.afterHeading(trimmed):
+	case bytes.ContainsAny(trimmed, "\n]}") && s.mappings(trimmed):
 	case len(trimmed) <= maxYAML && (s.members(trimmed, s.list) || s.table(trimmed)):
 	default:
 		// In plain text, only a single word is a field.
@@ -363,28 +359,53 @@ func (s *splitter) document(text []byte) {
 func (s *splitter) afterHeading(text []byte) bool {
 	heading, list, found := bytes.Cut(text, []byte(":\n"))
 	list = bytes.TrimLeft(list, "\r\n")
-	if !found || len(list) == 0 || bytes.IndexByte(heading, '\n') >= 0 {
+	if !found || len(list) == 0 || bytes.IndexByte(heading, '\n') >= 0 || !toonHeading.Match(heading) && hasRequest(heading) {
 		return false
 	}
 	if (list[0] == '{' || list[0] == '[') && rawjson.Valid(list) {
-		s.texts = append(s.texts, heading, nil)
+		s.texts = append(s.texts, heading)
 		s.json(list, false, 0)
 		return true
 	}
-	if !bytes.HasPrefix(list, []byte("- ")) && !bytes.HasPrefix(list, []byte("Row 1: ")) && !columnList.Match(heading) {
-		return false
+	var columns []string
+	if m := toonHeading.FindSubmatch(heading); m != nil {
+		columns = strings.Split(string(m[1]), ",")
 	}
 	from := len(s.texts)
-	s.texts = append(s.texts, heading, nil)
-	if s.rows(list, columnList.Match(heading)) {
-		return true
-	}
-	var root yaml.Node
-	if len(list) <= maxYAML && startsYAML.Match(list) && !hasParagraph(list) && yaml.Unmarshal(list, &root) == nil && s.yaml("", &root, 0) {
+	s.texts = append(s.texts, heading)
+	if s.rows(list, columns) || bytes.HasPrefix(list, []byte("- ")) && s.mappings(list) {
 		return true
 	}
 	s.texts = s.texts[:from]
 	return false
+}
+
+// hasRequest reports whether a heading contains a verb that may ask for an action.
+func hasRequest(heading []byte) bool {
+	w := wordsOf(heading)
+	for i := range w.len() {
+		if word := w.token(i); table.of(word) != 0 && !reports(word) && !thirdPerson(word) {
+			return true
+		}
+	}
+	return false
+}
+
+// mappings splits YAML: a mapping or a list of mappings. It returns false for any other text.
+func (s *splitter) mappings(text []byte) bool {
+	if len(text) > maxYAML || !startsYAML.Match(text) || hasParagraph(text) {
+		return false
+	}
+	var root yaml.Node
+	if yaml.Unmarshal(text, &root) != nil {
+		return false
+	}
+	before := s.shape
+	if !s.yaml("", &root, 0) {
+		s.shape = before
+		return false
+	}
+	return true
 }
 
 // sequence splits a text of several JSON objects one after the other. Many tools return a list in this form. sequence
@@ -420,8 +441,8 @@ func (s *splitter) json(value []byte, inText bool, depth int) {
 	case '{':
 		w := rawjson.Walk(value)
 		for name, v, ok := w.Member(); ok; name, v, ok = w.Member() {
-			if text, isText := s.text(v); isText && depth == 0 && string(name) == `"result"` && bytes.IndexByte(text, '\n') >= 0 {
-				s.document(text) // the text that a tool returns, in an object with a status
+			if text, isText := s.text(v); isText && depth == 0 && s.list && string(name) == `"result"` && bytes.IndexByte(text, '\n') >= 0 {
+				s.document(text) // some servers return their text beside a status, in the member "result"
 				continue
 			}
 			s.json(v, s.named(name), depth+1)
@@ -618,18 +639,20 @@ func (s *splitter) mailboxes(value []byte) bool {
 	return true
 }
 
+// isTextName reports whether a value with this name is running text.
 func isTextName(name string) bool {
 	if textNames[name] {
 		return true
 	}
 	parts := nameParts(name)
-	if len(parts) == 0 || serviceNames[parts[len(parts)-1]] {
-		return false
-	}
-	return slices.ContainsFunc(parts, func(part string) bool { return textNames[part] })
+	chosen := len(parts) > 0 && serviceNames[parts[len(parts)-1]]
+	return slices.ContainsFunc(parts, func(part string) bool { return textNames[part] && !(chosen && !senderNames[part]) })
 }
 
-// serviceNames contains the last words in names of values that the service itself chooses, as in comment_id or html_url.
+// senderNames contains words in the names of values that the sender of a message or payment chooses, as in reference_number.
+var senderNames = map[string]bool{"reference": true, "message": true, "location": true}
+
+// serviceNames contains last words of names. The service itself chooses such values, as in comment_id or html_url.
 var serviceNames = map[string]bool{
 	"id": true, "ids": true, "uid": true, "uuid": true, "url": true, "urls": true, "uri": true, "key": true, "number": true, "count": true, "size": true,
 	"sha": true, "hash": true, "type": true, "status": true, "state": true, "at": true, "date": true, "time": true, "timestamp": true,

@@ -37,7 +37,7 @@ invia inviare manda inoltra rispond scriv condivid pubblic spedi
 encaminh respond escrev compartilh mande avise
 stuur verstuur zend verzend doorstuur beantwoord schrijf deel meld
 送 返信 転送 連絡 投稿 共有 通知 書いて 知らせ 伝え 发 寄 转发 回复 通知 分享 發 轉`},
-	paying: {`pay paid payment payments paying transfer wire wired remit send sent transact refund buy bought purchas donat deposit
+	paying: {`spend pay paid payment payments paying transfer wire wired remit send sent transact refund buy bought purchas donat deposit
 settle reimburs charge credit debit order withdraw invest subscri`, `
 zahl bezahl überweis uberweis transfer schick sende spend kauf begleich bestell erstatt einzahl
 paga pague pagar págale transf transfier envía envíe envia envie compra gira abona deposit dona ingres reembols
@@ -55,7 +55,7 @@ aggiung scriv programm prenot salva nuovo nuova organizz registra
 adicion escrev agende salve marque novo nova organize
 maak toevoeg voeg schrijf plan boek bewaar reserveer nieuw
 作成 作って 作る 追加 登録 予約 保存 書 新規 招待 创建 建立 新建 添加 加入 安排 预订 保存 写 創建 預訂`},
-	deleting: {`delete deletion deleting remove removing removal cancel drop erase destroy clear purge wipe unsubscri revoke close
+	deleting: {`exclude eliminate retire delete deletion deleting remove removing removal cancel drop erase destroy clear purge wipe unsubscri revoke close
 archiv terminat cancellation termination archival uninstall trash discard kill disable reset shred prune clean detach unlink rm`, `
 lösch losch entfern storn absag sage lös beseit vernicht widerruf kündig kundig schließ schliess leere
 elimin borra borre borrar quita suprim cancel anul destru revoc cierr vacía vacia
@@ -64,7 +64,7 @@ cancell rimuov annull distrugg revoc chiud svuot
 exclu apag remov destru revog fech
 verwijder wis annuleer schrap vernietig intrek sluit
 削除 消 取り消 キャンセル 破棄 抹消 删除 刪除 取消 移除 清空 销毁 撤销`},
-	changing: {`manage patch transition upgrade lock unlock update updating change changing modify edit reschedul move moving rename
+	changing: {`substitute manage patch transition upgrade lock unlock update updating change changing modify edit reschedul move moving rename
 set replac reset adjust switch alter put patch correct assign revise overwrit configur enable postpone shift turn
 convert merge approve close reopen mark`, `
 änder ander aktualis verschieb setz ersetz bearbeit stell umbenenn anpass verleg wechsl
@@ -91,7 +91,7 @@ esegu avvia lancia installa
 execut rode inicie instale
 voer start draai installeer
 実行 起動 インストール 走らせ 执行 运行 启动 安装 執行 運行`},
-	fetching: {`visit open opening go click fetch brows read see check look download get navigat follow access load view request call
+	fetching: {`consult visit open opening go click fetch brows read see check look download get navigat follow access load view request call
 retriev query lookup ping crawl scrap`, `
 besuch öffne offne klick lies lade ruf abruf geh folge hole schau prüf
 visit abre abra abrir clic haz descarg lee consult sigue accede ve
@@ -209,7 +209,8 @@ func (t *verbTable) begins(token []byte) (verb stem) {
 	return verb
 }
 
-// maxEnding is the maximum length of the ending of a verb.
+// maxEnding is the maximum length of the ending of a verb without an object such as "-selo". Longer endings belong to
+// compounds such as "Programmheften".
 const maxEnding = 5
 
 // inflected reports whether a word is a form of the verb whose stem is the word's first n letters. Compound words and
@@ -219,7 +220,7 @@ func inflected(word []byte, n int, english bool) bool {
 	switch {
 	case len(word) == n:
 		return true
-	case len(word)-n > min(n+1, maxEnding), ends("y"), ends("ble"), ends("ion"):
+	case len(word)-n > n+1, len(word)-n > maxEnding && !ends("lo") && !ends("la") && !ends("me") && !ends("le"), ends("y"), ends("ble"), ends("ion"):
 		return false
 	}
 	return !english || (ends("e") || ends("d") || ends("g") || ends("s")) && !ends("rs") && !ends("ments")
@@ -254,9 +255,9 @@ issues success successfully code data`) {
 
 // functionWords contains the most frequent short words of the languages in the verb table. A text with many words but
 // hardly any of these is in a language that the table does not cover. english contains the words that are only in the
-// English list, and shared those that are also in another list.
-var functionWords, english, shared = func() (all, en, both map[string]bool) {
-	all, en, both = map[string]bool{}, map[string]bool{}, map[string]bool{}
+// English list, and foreignWords those that are not in it.
+var functionWords, english, foreignWords = func() (all, en, foreign map[string]bool) {
+	all, en, foreign = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, list := range []string{
 		`the of and to in is for on with this that it you please be at from by an as are not your my me we will if`,
 		`der die das und zu den mit ein eine auf an bitte ist im von für sie ich dem des es als nicht du dein mein wir`,
@@ -268,10 +269,10 @@ var functionWords, english, shared = func() (all, en, both map[string]bool) {
 	} {
 		for w := range strings.FieldsSeq(list) {
 			w := string(wordsOf([]byte(w)).text)
-			both[w] = both[w] || en[w] && i > 0
+			foreign[w] = foreign[w] || i > 0 && !all[w]
 			all[w] = true
 			en[w] = i == 0
 		}
 	}
-	return all, en, both
+	return all, en, foreign
 }()

@@ -15,7 +15,7 @@ func (s *Session) wrote(t *Tool, leaves []leaf) {
 	d := &decision{Session: s, tool: t, steps: maxSteps}
 	for i := range leaves {
 		l := &leaves[i]
-		if l.role != prose && l.role != code && l.role != other && (t.Network || l.role != destination) || s.own.has(l.words.key()) {
+		if l.role != prose && l.role != code && l.role != other && (l.role != destination || t.Network && !t.addsContact(l.name)) || s.own.has(l.words.key()) {
 			continue
 		}
 		for _, part := range valuesIn(l.value, &l.words) {
