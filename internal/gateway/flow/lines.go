@@ -5,6 +5,8 @@ import (
 	"encoding/csv"
 	"regexp"
 	"strings"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 // Many tools return text for people instead of JSON: tables, and lines such as "From: Ann <ann@example.com>". The
@@ -74,6 +76,43 @@ func heading(line []byte) string {
 		}
 		return r
 	}, string(line))
+}
+
+// afterHeading splits a heading with a colon and what follows it: JSON, a YAML list, or the rows of a table. It returns
+// false for any other text.
+func (s *splitter) afterHeading(text []byte) bool {
+	heading, list, found := bytes.Cut(text, []byte(":\n"))
+	list = bytes.TrimLeft(list, "\r\n")
+	if !found || len(list) == 0 || bytes.IndexByte(heading, '\n') >= 0 || !toonHeading.Match(heading) && hasRequest(heading) {
+		return false
+	}
+	if (list[0] == '{' || list[0] == '[') && rawjson.Valid(list) {
+		s.texts = append(s.texts, heading)
+		s.json(list, false, 0)
+		return true
+	}
+	var columns []string
+	if m := toonHeading.FindSubmatch(heading); m != nil {
+		columns = strings.Split(string(m[1]), ",")
+	}
+	from := len(s.texts)
+	s.texts = append(s.texts, heading)
+	if s.rows(list, columns) || bytes.HasPrefix(list, []byte("- ")) && s.mappings(list) {
+		return true
+	}
+	s.texts = s.texts[:from]
+	return false
+}
+
+// hasRequest reports whether a heading contains a verb that may ask for an action.
+func hasRequest(heading []byte) bool {
+	w := wordsOf(heading)
+	for i := range w.len() {
+		if word := w.token(i); table.of(word) != 0 && !reports(word) && !thirdPerson(word) {
+			return true
+		}
+	}
+	return false
 }
 
 // tabular contains words in the names of tools that return a table, even if another word in the name is in authored, as in

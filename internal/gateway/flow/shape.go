@@ -120,63 +120,6 @@ func (s *shape) hasText() bool {
 	return slices.ContainsFunc(s.texts, func(text []byte) bool { return len(text) > 0 })
 }
 
-// dropEchoes removes text that repeats an argument of the call from the texts of a result. The repeated text comes from
-// the caller. If the caller has copied it from untrusted text, the memory already contains that text.
-func (s *splitter) dropEchoes(arguments []leaf) {
-	known := map[string]bool{}
-	for i := range arguments {
-		for line := range bytes.Lines(arguments[i].value) {
-			if line = echoed(line); len(line) >= minEcho && bytes.Count(line, []byte(" ")) >= minEchoSpaces {
-				known[string(line)] = true
-			}
-		}
-	}
-	if len(known) == 0 {
-		return
-	}
-	for i, text := range s.texts {
-		var kept []byte
-		for line := range bytes.Lines(text) {
-			if !known[string(echoed(line))] {
-				kept = append(kept, line...)
-			}
-		}
-		if text != nil {
-			s.texts[i] = append([]byte{}, kept...)
-		}
-	}
-	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
-}
-
-// createdID adds the id in a short message such as "Created the channel news with id 4711" to the fields. The service
-// chose the id, unless an argument of the call contains it.
-func (s *splitter) createdID(arguments []leaf) {
-	texts := slices.DeleteFunc(slices.Clone(s.texts), func(text []byte) bool { return text == nil })
-	if len(texts) != 1 || len(texts[0]) > maxMessage || len(s.atoms) > 0 {
-		return // not a message alone
-	}
-	m := idMessage.FindSubmatch(texts[0])
-	if m != nil && (digits(m[1]) == len(m[1]) || len(accounts(m[1])) == 0) && !slices.ContainsFunc(arguments, func(l leaf) bool { return bytes.Contains(l.value, m[1]) }) {
-		s.attest(m[1])
-	}
-}
-
-// idMessage matches one line with an id.
-var idMessage = regexp.MustCompile(`^[^\n]*\b(?i:id):? ([\w-]{4,64})[.)]?\s*$`)
-
-// maxMessage is the maximum length of a message with the id of a new object.
-const maxMessage = 200
-
-// echoed returns a line without the quotation marks, blanks and commas around it.
-func echoed(line []byte) []byte { return bytes.Trim(line, " \t\r\n\"'`,") }
-
-// The limits of dropEchoes. A whole line of several words is certainly the caller's. Part of a line may be part of an
-// address that an attacker wrote.
-const (
-	minEcho       = 20
-	minEchoSpaces = 3
-)
-
 type splitter struct {
 	shape
 	opaque bool
@@ -352,43 +295,6 @@ func (s *splitter) document(text []byte) {
 		// In plain text, only a single word is a field.
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	}
-}
-
-// afterHeading splits a heading with a colon and what follows it: JSON, a YAML list, or the rows of a table. It returns
-// false for any other text.
-func (s *splitter) afterHeading(text []byte) bool {
-	heading, list, found := bytes.Cut(text, []byte(":\n"))
-	list = bytes.TrimLeft(list, "\r\n")
-	if !found || len(list) == 0 || bytes.IndexByte(heading, '\n') >= 0 || !toonHeading.Match(heading) && hasRequest(heading) {
-		return false
-	}
-	if (list[0] == '{' || list[0] == '[') && rawjson.Valid(list) {
-		s.texts = append(s.texts, heading)
-		s.json(list, false, 0)
-		return true
-	}
-	var columns []string
-	if m := toonHeading.FindSubmatch(heading); m != nil {
-		columns = strings.Split(string(m[1]), ",")
-	}
-	from := len(s.texts)
-	s.texts = append(s.texts, heading)
-	if s.rows(list, columns) || bytes.HasPrefix(list, []byte("- ")) && s.mappings(list) {
-		return true
-	}
-	s.texts = s.texts[:from]
-	return false
-}
-
-// hasRequest reports whether a heading contains a verb that may ask for an action.
-func hasRequest(heading []byte) bool {
-	w := wordsOf(heading)
-	for i := range w.len() {
-		if word := w.token(i); table.of(word) != 0 && !reports(word) && !thirdPerson(word) {
-			return true
-		}
-	}
-	return false
 }
 
 // mappings splits YAML: a mapping or a list of mappings. It returns false for any other text.
