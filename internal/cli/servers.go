@@ -58,7 +58,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// confine sets the options so that an agent's servers start in sandboxes, except the servers in the list unconfined.
+// confine sets the options so that an agent's servers start in sandboxes, except those whose names unconfined contains.
 // The servers get the rights of the agent with the given name. The parameter a is the manifest's agent with all its
 // servers resolved.
 func (t *terminal) confine(

@@ -276,8 +276,8 @@ func (w *guards) scan(
 	return raw, nil
 }
 
-// guardNotify returns a function that checks a notification like a result and then forwards the notification. The
-// function drops notifications that must be withheld, cannot be scanned or have duplicate keys.
+// guardNotify returns a function that forwards a notification after the same checks as for a result. The function drops
+// notifications that must be withheld, cannot be scanned or have duplicate keys.
 func (w *guards) guardNotify(
 	ctx context.Context, notify func(string, jsontext.Value), note func(string, []guard.Finding),
 ) func(string, jsontext.Value) {

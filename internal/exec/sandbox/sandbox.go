@@ -26,8 +26,8 @@
 //     protects the run: when ambit ends, the watcher kills the processes that remain in ambit's
 //     cgroups. At the deadline of a run, ambit kills the processes in the run's cgroup until the
 //     cgroup is empty.
-//   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
-//     the run can reach the mounts there.
+//   - If ambit is root, bubblewrap runs in its own mount namespace, because the run's unprivileged
+//     user can reach the mounts there.
 //   - For network access, seccomp reports each connect call. ambit dials the host and connects the
 //     program's socket to a relay in the sandbox, as package supervisor describes. In gVisor, the
 //     shim listens as a proxy and requests each connection from ambit.
@@ -38,7 +38,8 @@
 //     programs. Of the system folders, it shows only libraries and data. Writable mounts are noexec.
 //     Landlock allows only listed files to be executed. A supervisor refuses and reports every other
 //     execve.
-//   - A [Pool] makes sandboxes in advance, with the same code. Each sandbox is used for one run.
+//   - A [Pool] makes sandboxes in advance, by the code that a run uses otherwise. Each sandbox is
+//     used for one run.
 //
 // Programs at the standard tier use the kernel of the machine. A vulnerability in the kernel can break their
 // isolation.

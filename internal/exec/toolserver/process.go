@@ -217,7 +217,7 @@ func drain(r io.Reader, log func(string)) string {
 	}
 }
 
-// tail keeps the last lines of a program's stderr, and the latest earlier line that contains "error". It does not
+// tail keeps the last lines of a program's stderr, and the last line before them that contains "error". It does not
 // truncate lines, because a truncated credential could not be recognized and redacted.
 type tail struct {
 	lines []string

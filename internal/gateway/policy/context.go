@@ -60,10 +60,10 @@ const (
 var errTooMuch = errors.New("the arguments have more values than the policy can check")
 
 var (
-	errLongNames = fmt.Errorf("the names of the arguments have more than %d bytes together, which is more than the policy "+
+	errLongNames = fmt.Errorf("the names of the arguments have more than %d bytes in all, which is more than the policy "+
 		"can check; send shorter names", maxNameBytes)
-	errLongTexts = fmt.Errorf("the strings in the arguments that the policy checks have more than %d bytes together; "+
-		"send less text in one call", maxTextBytes)
+	errLongTexts = fmt.Errorf("the strings in the arguments have more than %d bytes in all, which is more than the policy "+
+		"can check; send less text in one call", maxTextBytes)
 )
 
 var errUnreadable = errors.New("the arguments are not valid JSON")

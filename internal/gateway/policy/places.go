@@ -234,7 +234,7 @@ func (p *places) addFileURL(s string) flaw {
 	return f
 }
 
-// otherURL matches a URL that names a file for some servers, such as fs://etc/passwd or git+file:///etc/passwd.
+// otherURL matches a URL that some servers treat as a file, such as fs://etc/passwd or git+file:///etc/passwd.
 var otherURL = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]+:)+[/\\]`)
 
 // maxSchemes is the maximum length of the schemes of a URL. It limits the work for a long text that is not a URL.

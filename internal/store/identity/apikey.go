@@ -55,7 +55,7 @@ type KeySpec struct {
 	Principal string
 	// Agents lists the agents that the holder can use. An empty list means all agents.
 	Agents []string
-	// Groups lists the groups of the holder in policy rules.
+	// Groups lists the holder's groups, which policy rules can name.
 	Groups []string
 	// Admin allows the holder to administer the daemon.
 	Admin bool

@@ -287,7 +287,7 @@ func isUUID(value []byte) bool {
 const uuidForm = "00000000-0000-0000-0000-000000000000"
 
 // isCodeText reports whether a value in quotes is not a credential but part of a program: the name of a constant, class
-// or color, the path of a resource, a call, or the text between two strings.
+// or color, the path of a resource, a call, or the code between two strings.
 func isCodeText(value []byte, q quality) bool {
 	switch {
 	case value[0] == ')' || value[0] == ',' || value[0] == ';' || isColor(value) || isDottedName(value):

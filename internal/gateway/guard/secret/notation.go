@@ -55,8 +55,8 @@ func isQualified(text []byte, at int) bool {
 // maxProse is the maximum number of bytes of a sentence that are read after a word for a password.
 const maxProse = 64
 
-// tryProse handles a sentence such as "the password of the database is …". The word for the password is around
-// text[start:end].
+// tryProse handles a sentence such as "the password of the database is …". The word that means a password, here
+// "password", contains text[start:end].
 func (s *scan) tryProse(text []byte, start, end int, dst []Match) []Match {
 	end = s.runEnd(text, className, end, len(text))
 	if end < s.context.prose || end >= len(text) || text[end] != ' ' || end-start > maxName ||
