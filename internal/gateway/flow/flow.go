@@ -467,14 +467,14 @@ func partKey(path []byte) uint64 { return introductionKey("a part of a path", pa
 // trustParts records the name of a file and its parent folders. An agent that works on a file also uses these names, for
 // example to commit the file.
 func (s *Session) trustParts(path []byte) {
-	at := bytes.LastIndexAny(path, `/\\`)
+	at := bytes.LastIndexAny(path, `/\`)
 	s.trust(&s.approved, 0, partKey(path[at+1:]))
 	for n := 0; n < maxParents && at > 0; n++ {
 		path = path[:at]
 		if !systemPath.Match(append(bytes.Clone(path), '/')) {
 			s.trust(&s.approved, 0, partKey(path))
 		}
-		at = bytes.LastIndexAny(path, `/\\`)
+		at = bytes.LastIndexAny(path, `/\`)
 	}
 }
 

@@ -51,7 +51,7 @@ const maxPage = 32 << 20
 type ticket struct {
 	Agent string `json:"agent"`
 	Until int64  `json:"until"`
-	// Who is the principal that requested the ticket, without the principal's rights.
+	// Who contains the principal that requested the ticket, without rights.
 	Who identity.Principal `json:"who"`
 	// Session is the id of the console session that requested the ticket. It is "" if a key or token requested the ticket.
 	Session string `json:"session,omitempty"`
