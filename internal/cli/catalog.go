@@ -19,7 +19,6 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
@@ -110,8 +109,8 @@ func newCatalogShow(t *terminal) *cobra.Command {
 		}
 		id := args[0]
 		if !strings.Contains(id, "/") {
-			if found, _, err := draft.Find(r.Catalog, id); err == nil {
-				id = found
+			if id, err = completeID(r.Catalog, id); err != nil {
+				return err
 			}
 		}
 		f := r.One(ctx, &agent.Agent{}, "NAME", agent.Requirement{Server: id, Version: constraint})

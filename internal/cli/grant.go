@@ -22,7 +22,6 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
-	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -323,7 +322,9 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 		}
 	}
 	a := t.agentNamed(name)
-	t.completeServer(a, f, grants)
+	if err := t.completeServer(a, f, grants); err != nil {
+		return err
+	}
 	if err := checkRequested(a, name, grants); err != nil {
 		return err
 	}
@@ -363,17 +364,18 @@ func grantCommand(name, server string, scopes []string) string {
 // completeServer replaces a shortened server id with the full id, both in --server and in the grants. The shortened id
 // is the last part of the full id. If the agent is nil, its manifest is unknown and the full id comes from the
 // catalogue.
-func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy.Grant) {
+func (t *terminal) completeServer(a *agent.Agent, f *grantFlags, grants []policy.Grant) (err error) {
 	if a != nil {
 		f.server = serverNamed(t.home, a, f.server)
-	} else if known, err := catalog.Open(t.home); err == nil {
-		if id, _, err := draft.Find(known, f.server); err == nil {
-			f.server = id
+	} else if known, openErr := catalog.Open(t.home); openErr == nil {
+		if f.server, err = completeID(known, f.server); err != nil {
+			return err
 		}
 	}
 	for i := range grants {
 		grants[i].Server = f.server
 	}
+	return nil
 }
 
 // agentNamed returns the installed agent with the given name, or the agent in the manifest file with that name. It
@@ -394,7 +396,9 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) 
 	if err := t.checkOwner("only the owner may revoke grants"); err != nil {
 		return err
 	}
-	t.completeServer(t.agentNamed(name), f, grants)
+	if err := t.completeServer(t.agentNamed(name), f, grants); err != nil {
+		return err
+	}
 	var removed []policy.Grant
 	file := t.home.Policy()
 	if _, statErr := os.Stat(file); statErr == nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
@@ -61,6 +63,17 @@ func serverNamed(h home.Home, a *agent.Agent, asked string) string {
 		return asked
 	}
 	return found[0]
+}
+
+// completeID returns the id of the server in the catalogue with the given short name, which is the last part of the id.
+// If the catalogue has no such server, completeID returns the name unchanged. If it has several, completeID returns an
+// error that lists their ids.
+func completeID(known *catalog.Catalog, name string) (string, error) {
+	id, _, err := draft.Find(known, name)
+	if _, ok := errors.AsType[*draft.AmbiguousError](err); ok {
+		return "", no("give the whole id of the server", "%w", err)
+	}
+	return cmp.Or(id, name), nil
 }
 
 // keyNamed returns the id of the API key with this id, or of the valid API key with this name. If no key matches,

@@ -107,15 +107,37 @@ func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	return r, nil
 }
 
-// Find looks up a server by its id, or by the last part of its id.
+// AmbiguousError is the error for a short name that several servers of the catalogue have.
+type AmbiguousError struct {
+	Name string
+	IDs  []string // the ids of the servers
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("the catalogue has %d servers named %s: use %s",
+		len(e.IDs), diag.Quote(e.Name), diag.Words(e.IDs, "or"))
+}
+
+// Find looks up a server by its id, or by the last part of its id. If several ids end with this part, the error is an
+// [AmbiguousError].
 func Find(known *catalog.Catalog, name string) (id string, e *catalog.Entry, err error) {
-	var short []string
+	if e := known.Entries[name]; e != nil {
+		return name, e, nil
+	}
+	var short, found []string
 	for _, id := range known.IDs() {
 		last := id[strings.LastIndexByte(id, '/')+1:]
-		if id == name || last == name {
-			return id, known.Entries[id], nil
+		if last == name {
+			found = append(found, id)
 		}
 		short = append(short, last)
+	}
+	switch len(found) {
+	case 0:
+	case 1:
+		return found[0], known.Entries[found[0]], nil
+	default:
+		return "", nil, &AmbiguousError{name, found}
 	}
 	hint := diag.DidYouMean(name, short)
 	if hint == "" {
