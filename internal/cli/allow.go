@@ -88,8 +88,8 @@ func (t *terminal) canonical(rights agent.Access) (agent.Access, error) {
 	return list, nil
 }
 
-// recognize makes the paths in rights absolute. It makes a right canonical if the right can be allowed. Unlike
-// canonical, recognize returns no error if a right cannot be allowed.
+// recognize makes the paths in rights absolute, and every right that can be allowed canonical. Unlike
+// [terminal.canonical], it returns no error for the other rights.
 func (t *terminal) recognize(rights agent.Access) (agent.Access, error) {
 	rights, err := toolserver.Absolute(rights)
 	for i, r := range rights {

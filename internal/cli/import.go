@@ -67,8 +67,8 @@ func newImport(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isClients reports whether a source is the configuration of a client on this machine. The client starts the servers in
-// this file without a sandbox, so ambit can give the servers everything that the file names.
+// isClients reports whether a source is a configuration file of a client on this machine. The client starts the file's
+// servers without a sandbox, so ambit can give them everything that the file names.
 func (t *terminal) isClients(src string) bool {
 	system, err := client.Here(t.home.Dir())
 	return err == nil && (src == "" ||

@@ -270,8 +270,9 @@ func observed(e *journal.Entry) string {
 	return strings.Join(parts, "; ")
 }
 
-// recordDocument is the JSON document for a journal record. Seq is nil if the record has no number yet.
+// recordDocument is the JSON document for a journal record.
 type recordDocument struct {
+	// Seq is nil if the record has no number yet.
 	Seq *int64 `json:"seq"`
 	journal.Entry
 	URI        string     `json:"uri"`

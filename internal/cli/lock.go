@@ -68,10 +68,10 @@ func newLock(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// lockDocument is the JSON document of "ambit lock". Servers contains a lock.Server for each locked server, and a
-// proofReport for each server that was only checked.
+// lockDocument is the JSON document of "ambit lock".
 type lockDocument struct {
-	OK      bool              `json:"ok"`
+	OK bool `json:"ok"`
+	// Servers contains a lock.Server for each locked server, and a proofReport for each server that was only checked.
 	Servers []any             `json:"servers"`
 	Changes []pack.Difference `json:"changes"`
 }
@@ -261,7 +261,7 @@ func (t *terminal) printAdded(path string, s lock.Server) {
 	}
 }
 
-// notWritten returns an error if a signal interrupted ""ambit lock"" before the lock file was written.
+// notWritten returns an error if a signal interrupted "ambit lock" before the lock file was written.
 func notWritten(ctx context.Context, m *manifest.Manifest) error {
 	return interrupted(ctx, "nothing was locked: "+m.Path+" is unchanged")
 }

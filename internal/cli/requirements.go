@@ -57,12 +57,12 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needSet describes an agent and the servers that it requires. The field agent contains the agent with the servers that
-// ambit found.
+// needSet describes an agent and the servers that it requires.
 type needSet struct {
 	required, optional []needReport
-	agent              *agent.Agent
-	reach              agent.Reach
+	// agent contains the servers that ambit found.
+	agent *agent.Agent
+	reach agent.Reach
 	// watch contains warnings for the user.
 	watch []string
 	// servers describes what each tool server can use.

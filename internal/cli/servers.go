@@ -58,9 +58,9 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// confine sets the options so that an agent's servers start in sandboxes, except those whose names unconfined contains.
-// The servers get the rights of the agent with the given name. The parameter a is the manifest's agent with all its
-// servers resolved.
+// confine sets the options so that an agent's servers start in sandboxes, except the servers in the parameter
+// unconfined. The servers get the rights of the agent with the given name. The parameter a is the manifest's agent with
+// all its servers resolved.
 func (t *terminal) confine(
 	ctx context.Context, o *toolserver.Options, m *manifest.Manifest, name string, a *agent.Agent, unconfined []string,
 ) error {

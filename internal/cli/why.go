@@ -462,8 +462,8 @@ func (w *openQuestions) checkReferences(source *credential.Source, alias string)
 	}
 }
 
-// listOrigin adds to the answer that the origin of the arguments was not checked, or that the origin does not matter
-// for this call.
+// listOrigin lists the origin of the arguments as unchecked, or adds the reason why the origin does not matter for this
+// call.
 func (w *openQuestions) listOrigin(ctx context.Context, g *gateway.Gateway, checked bool) error {
 	if checked || !g.FlowMatters(w.tool) {
 		return nil
