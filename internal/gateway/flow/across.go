@@ -31,8 +31,8 @@ func (d *decision) acrossSources(leaves []leaf) {
 // minNumber is the smallest number of digits at which a number is unlikely to occur in two results by chance.
 const minNumber = 5
 
-// fromElsewhere reports a number, an address or a quotation in the argument that occurs only in results of calls other
-// than origins.
+// fromElsewhere reports a number, an address or a quotation in the argument that occurs only in results of calls that
+// are not in origins.
 func (d *decision) fromElsewhere(l *leaf, origins []string) {
 	for i := range l.words.len() {
 		if token := l.words.token(i); digits(token) >= minNumber && d.elsewhere(l, wordsOf(token), origins) {
@@ -52,7 +52,7 @@ func (d *decision) fromElsewhere(l *leaf, origins []string) {
 	}
 }
 
-// elsewhere reports the part w of an argument if w occurs only in results of calls other than origins.
+// elsewhere reports the part w of an argument if w occurs only in results of calls that are not in origins.
 func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
 	key := w.key()
 	if key == 0 || d.own.has(key) {
@@ -77,7 +77,7 @@ func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
 	return true
 }
 
-// apart reports whether every hit is in the result of a call other than origins. If there is no hit, it returns false.
+// apart reports whether every hit is in the result of a call that is not in origins. Without a hit, it returns false.
 func (d *decision) apart(hits []hit, origins []string) bool {
 	return len(hits) > 0 && !slices.ContainsFunc(hits, func(h hit) bool {
 		return slices.Contains(origins, h.b.source(h.at).Call)

@@ -209,8 +209,8 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 }
 
-// introducedBefore reports whether an earlier call introduced the value. For a tool that sends nothing, a part of a path
-// of the user is enough.
+// introducedBefore reports whether an earlier call introduced the value. For a tool that sends nothing, a path that
+// trustParts recorded is enough.
 func (d *decision) introducedBefore(l *leaf) bool {
 	return d.approved.has(introductionKey(l.name, l.value)) || l.role == path && !d.tool.Network && d.approved.has(partKey(l.value))
 }

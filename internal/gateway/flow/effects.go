@@ -36,8 +36,8 @@ func (s *splitter) dropEchoes(arguments []leaf) {
 	s.texts = slices.DeleteFunc(s.texts, func(text []byte) bool { return text != nil && len(bytes.TrimSpace(text)) == 0 })
 }
 
-// createdID adds the id in a short message such as "Created the channel news with id 4711" to the fields. The service
-// chose the id, unless an argument of the call contains it.
+// createdID attests the id in a short message, such as 4711 in "Created the channel news with id 4711". It ignores an
+// id in the arguments, because the service did not choose it.
 func (s *splitter) createdID(arguments []leaf) {
 	texts := slices.DeleteFunc(slices.Clone(s.texts), func(text []byte) bool { return text == nil })
 	if len(texts) != 1 || len(texts[0]) > maxMessage || len(s.atoms) > 0 {
@@ -52,7 +52,7 @@ func (s *splitter) createdID(arguments []leaf) {
 // idMessage matches one line with an id.
 var idMessage = regexp.MustCompile(`^[^\n]*\b(?i:id):? ([\w-]{4,64})[.)]?\s*$`)
 
-// maxMessage is the maximum length of a message with the id of a new object.
+// maxMessage is the maximum length of a message that createdID searches.
 const maxMessage = 200
 
 // echoed returns a line without the quotation marks, blanks and commas around it.

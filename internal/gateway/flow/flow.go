@@ -435,8 +435,8 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 	}
 }
 
-// introduced records the short values of a call that no text contains in any form. The user or the model chose them, so
-// in an argument with the same name they are like a field, even if a text has repeated them since.
+// introduced records each short value of a call if no text contains the value in any form. The user or the model chose
+// it, so in an argument with the same name it counts as a field, even if a text repeats it later.
 func (s *Session) introduced(t *Tool, leaves []leaf, now time.Time) {
 	if s.strict(now) {
 		return
@@ -461,7 +461,7 @@ func introductionKey(name string, value []byte) uint64 {
 	return w.key()
 }
 
-// partKey identifies a part of a path that a call of the user contained.
+// partKey identifies a file name or a folder that trustParts records.
 func partKey(path []byte) uint64 { return introductionKey("a part of a path", path) }
 
 // trustParts records the name of a file and its parent folders. An agent that works on a file also uses these names, for

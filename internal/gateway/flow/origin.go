@@ -58,7 +58,7 @@ func (t *Tool) queries() bool {
 	return false
 }
 
-// contentPaths contains words in the paths of an API whose resource is a file that one author may have written.
+// contentPaths contains words in API paths. A resource at such a path is a file that one author may have written.
 var contentPaths = map[string]bool{
 	"raw": true, "content": true, "contents": true, "file": true, "files": true, "blob": true, "blobs": true, "download": true, "attachment": true,
 	"attachments": true,

@@ -558,7 +558,7 @@ func isTextName(name string) bool {
 // senderNames contains words in the names of values that the sender of a message or payment chooses, as in reference_number.
 var senderNames = map[string]bool{"reference": true, "message": true, "location": true}
 
-// serviceNames contains last words of names. The service itself chooses such values, as in comment_id or html_url.
+// serviceNames contains last words of names, as in comment_id or html_url. The service chooses values with these names.
 var serviceNames = map[string]bool{
 	"id": true, "ids": true, "uid": true, "uuid": true, "url": true, "urls": true, "uri": true, "key": true, "number": true, "count": true, "size": true,
 	"sha": true, "hash": true, "type": true, "status": true, "state": true, "at": true, "date": true, "time": true, "timestamp": true,

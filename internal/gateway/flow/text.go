@@ -186,8 +186,8 @@ func (f *tokenFilter) add(hash uint32) { f[hash>>6&(1<<12-1)] |= 1 << (hash & 63
 // mayHave reports whether a token may be in the memory. If mayHave returns false, the token is certainly not there.
 func (f *tokenFilter) mayHave(hash uint32) bool { return f[hash>>6&(1<<12-1)]&(1<<(hash&63)) != 0 }
 
-// mayFollow reports whether the second token may directly follow the first somewhere in the block. If mayFollow returns
-// false, it certainly does not.
+// mayFollow reports whether the second token may directly follow the first somewhere in the block. A result of false is
+// certain.
 func (b *block) mayFollow(first, second uint32) bool {
 	word, mask := b.pair(first, second)
 	return *word&mask == mask

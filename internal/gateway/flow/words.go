@@ -255,7 +255,7 @@ issues success successfully code data`) {
 
 // functionWords contains the most frequent short words of the languages in the verb table. A text with many words but
 // hardly any of these is in a language that the table does not cover. english contains the words that are only in the
-// English list, and foreignWords those that are not in it.
+// English list. foreignWords contains the words that are not in it.
 var functionWords, english, foreignWords = func() (all, en, foreign map[string]bool) {
 	all, en, foreign = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, list := range []string{
