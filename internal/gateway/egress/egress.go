@@ -48,7 +48,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Stage is the name of the stage in all refusals of this package.
+// Stage is the stage name in every refusal from this package.
 const Stage = "act"
 
 const (

@@ -95,8 +95,8 @@ const (
 	maxConnections = 256
 	maxTraffic     = 1 << 30
 	greetingTime   = 15 * time.Second
-	// idleTime is how long a connection can stay idle before it is closed. In a long-running program, the limit applies
-	// only after the program or the host has stopped sending.
+	// idleTime is how long a connection can stay idle before it is closed. For a long-running program, the limit
+	// applies only to half-closed connections.
 	idleTime = 2 * time.Minute
 )
 
