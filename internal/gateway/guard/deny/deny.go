@@ -226,7 +226,7 @@ type scan struct {
 		decoded, shown    []byte
 	}
 	flat, near, other, joined []byte
-	// at describes the part of the text in s.near.
+	// at records how matchAt last filled near.
 	at struct {
 		start, reach int
 		changed      bool

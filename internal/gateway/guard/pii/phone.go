@@ -292,7 +292,7 @@ func (s *search) national(start, end, size int) bool {
 	return false
 }
 
-// inRegion reports whether the name of the country with a calling code is near a number.
+// inRegion reports whether the country with the given calling code is named near a number.
 func (s *search) inRegion(start, end, code int) bool {
 	if !s.anyNear(start, end) {
 		return false

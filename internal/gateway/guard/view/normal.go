@@ -174,8 +174,8 @@ func (v *View) appendPlain(r rune, src []byte) {
 	}
 }
 
-// Unicode neither decomposes these characters to ASCII nor lists them as look-alikes. The first two lists contain the
-// first character of each range of framed letters or digits. Regional indicators are treated as framed letters.
+// These lists contain characters that Unicode neither decomposes to ASCII nor lists as look-alikes. framedLetters and
+// framedDigits contain only the first character of each range. Regional indicators are treated as framed letters.
 var (
 	framedLetters = []rune{0x249c, 0x1f110, 0x1f150, 0x1f170, 0x1f1e6}
 	framedDigits  = []rune{0x24f5, 0x2776, 0x2780, 0x278a}
