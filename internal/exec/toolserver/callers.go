@@ -191,7 +191,7 @@ func (c *perCaller) pin(tools map[string]pack.LockedTool) (first bool, conflict 
 	return first, ""
 }
 
-// ownedBy returns a copy of the shared server that uses the sign-in of one caller.
+// ownedBy returns a copy of the shared server for one caller's sign-in.
 func (s *server) ownedBy(in SignIn) *server {
 	s.mu.Lock()
 	spec := *s.spec

@@ -35,7 +35,7 @@ type Confinement struct {
 	ReadOnly []string
 	// Switches are the development switches for network access.
 	Switches egress.Switches
-	// OnDenial is called each time that the sandbox refuses something to a server. It may be nil.
+	// OnDenial is called each time a sandbox denies an operation of a server. It may be nil.
 	OnDenial func(Denial)
 	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
 	// are paths inside the sandbox. For a path, found reports whether the path exists. For a host, found reports whether

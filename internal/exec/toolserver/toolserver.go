@@ -322,5 +322,5 @@ func (m *Manager) Close() { m.each((*server).close) }
 
 var _ call.Binding = (*Manager)(nil)
 
-// stage is the name of the stage in all refusals of this package.
+// stage is the stage name in every refusal from this package.
 const stage = "act"

@@ -273,7 +273,7 @@ func (s *server) unwatchAll(key string) {
 	}
 }
 
-// notePrivate records the beginning or the end of a subscription on a client's separate connection.
+// notePrivate records that a client has subscribed or unsubscribed over its separate connection.
 func (s *server) notePrivate(f *call.Forward, uri string) {
 	c := f.Client
 	s.mu.Lock()
