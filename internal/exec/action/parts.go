@@ -119,7 +119,7 @@ func (a arguments) repeat(out []string, name string, v jsontext.Value, nested bo
 
 // removeMember removes the last member or element of an unfinished JSON text, together with one comma. The parameter
 // begin is the offset of the bracket or comma before the member. The parameter rest is the template text after the
-// member. removeMember returns the number of bytes of rest to skip.
+// member. removeMember returns how many bytes of that text to skip.
 func removeMember(b *bytes.Buffer, begin int, rest string) int {
 	after := strings.TrimLeft(rest, " \t\r\n")
 	switch {

@@ -265,7 +265,7 @@ func (f *answerFor) matches(i *Intent) bool {
 
 const selectSealed = `SELECT sealed, answer FROM intents WHERE id = $1`
 
-// seal encrypts the answer to the intent with the given id. It returns nil if there is no such intent.
+// seal encrypts an answer. It returns nil if there is no intent with the given id.
 func (a storedAnswer) seal(tx state.Tx, s *store.Store, id string) ([]byte, error) {
 	var asked, earlier []byte
 	found := false

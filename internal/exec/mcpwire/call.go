@@ -254,9 +254,9 @@ func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	return append(c.appendMeta(append(b, `"_meta":`...), meta, own, token), '}')
 }
 
-// appendMeta appends a _meta object with the caller's members (meta), the connection's members (own) and the progress
-// token. It omits members of the caller that only the connection is allowed to set. The argument own is nil for a
-// legacy server. The token is nil if the caller does not request progress.
+// appendMeta appends a _meta object. The object contains the caller's members from meta, the connection's members from
+// own, and the progress token. appendMeta omits members of meta that only the connection may set. For a legacy server,
+// own is nil. If the caller does not request progress, token is nil.
 func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)

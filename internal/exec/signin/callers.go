@@ -136,8 +136,8 @@ func (f fixedRedirect) Redirect(context.Context, int) (string, error) { return s
 
 // Begin begins a sign-in of the target's principal and returns the page to open in a browser. Afterwards, the page
 // sends the browser to the address in redirect. The parameter session identifies the browser session or the key of the
-// principal. Only this session can complete the sign-in. A person who is lured to the page of another person's sign-in
-// therefore cannot complete that sign-in.
+// principal. Only the same session or key can complete the sign-in, so another person cannot be lured into completing
+// it.
 func (k *Keeper) Begin(ctx context.Context, session string, t Target, redirect string, more ...string) (Begun, error) {
 	if k.shared == nil {
 		return Begun{}, errors.New("only a daemon can sign in callers, and this process is not a daemon")
