@@ -32,8 +32,8 @@ const (
 // prevents DNS rebinding. The shield also rejects requests from pages of other sites. It limits the size of a request,
 // and the time that the client can take to read each piece of the response.
 type shield struct {
-	// The Host header can be any IP address. If loopback is true, it can also be "localhost". Any other name must be the
-	// host of the public URL. If there is no public URL, the name must be in the certificate.
+	// The Host header can contain any IP address and, if loopback is true, "localhost". Any other name must equal the
+	// host name in public. If public is nil, the certificate must be valid for the name.
 	loopback bool
 	public   *url.URL
 	cert     func() *x509.Certificate // nil without TLS

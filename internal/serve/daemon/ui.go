@@ -137,8 +137,8 @@ func (d *Daemon) signedOut(ctx context.Context, session string) bool {
 	return err != nil || out
 }
 
-// uiFrame answers with a page that shows the agent's first page in a sandboxed frame. Its script passes the calls of
-// the framed page to uiCall.
+// uiFrame answers with HTML that shows the agent's first page in a sandboxed frame. A script outside the frame passes
+// the frame's calls to uiCall.
 func (d *Daemon) uiFrame(w http.ResponseWriter, r *http.Request) {
 	d.withPages(w, r, forFrame, func(t *ticket, _ fs.FS, first string) {
 		at := d.base(r) + "/ui/" + d.sealTicket(forPages, *t) + "/"

@@ -124,7 +124,7 @@ type Agent struct {
 // Gateway is the part of [gateway.Gateway] that the front uses.
 type Gateway interface {
 	Agent() *agent.Agent
-	// Listed returns the agent and reports for each of its tools whether it is hidden from the caller of c. If hidden
+	// Listed returns the agent. hidden[i] reports whether tool i of the agent is hidden from the caller of c. If hidden
 	// is nil, no tool is hidden.
 	Listed(c *call.Call) (who *agent.Agent, hidden []bool)
 	// Offers reports whether the policy can allow the request f for an item of a list. If open is not empty, it is the

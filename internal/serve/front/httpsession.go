@@ -161,8 +161,8 @@ func (p *httpSession) release() {
 	}
 }
 
-// drop releases a session's state on this replica. The session itself stays valid. If requests still use the session,
-// its state is released only if inUse is true.
+// drop releases a session's state on this replica. The session itself stays valid. While requests use the session, drop
+// does nothing unless inUse is true.
 func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
