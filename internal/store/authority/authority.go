@@ -139,7 +139,7 @@ func (v *View) Has(row Row) bool {
 	return ok && e.sum == sha256.Sum256(row.Content)
 }
 
-// Knows reports whether the register contains a row with this id and any content.
+// Knows is like [View.Has], but compares only the kind and the id.
 func (v *View) Knows(kind Kind, id string) bool {
 	_, ok := v.entries[key{kind, id}]
 	return ok
@@ -277,8 +277,8 @@ type Row struct {
 	Content []byte
 	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
-	// Gives describes, for a person, what the row allows and who made it. It is set only in claims, which are rows as
-	// read from their tables.
+	// Gives explains to a person what the row allows and who made it. It is set only in claims, which are rows as read
+	// from their tables.
 	Gives string
 }
 
@@ -483,7 +483,7 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	return kept, r.writeAll(tx, next)
 }
 
-// writeAll replaces all entries in the store with the entries of the register next.
+// writeAll replaces all entries in the store with the entries of the parameter next.
 func (r *Register) writeAll(tx state.Tx, next *View) error {
 	if _, err := tx.Exec(`DELETE FROM authority`); err != nil {
 		return err

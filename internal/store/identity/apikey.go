@@ -515,7 +515,7 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	return rows, err
 }
 
-// describe describes, for a person, the access that the key gives.
+// describe explains to a person what access the key gives.
 func (k *APIKey) describe() string {
 	what := "calls all agents"
 	switch {
