@@ -105,10 +105,11 @@ type CredentialSlot struct {
 	Required     *bool    `json:"required,omitempty"`
 }
 
-// Guardrails are the checks that the runtime makes on every call. Actions maps the name of each tool to its guardrails.
+// Guardrails are the checks that the runtime makes on every call.
 type Guardrails struct {
-	Input   *InputRails            `json:"input,omitempty"`
-	Output  *OutputRails           `json:"output,omitempty"`
+	Input  *InputRails  `json:"input,omitempty"`
+	Output *OutputRails `json:"output,omitempty"`
+	// Actions contains the guardrails of single tools, by tool name.
 	Actions map[string]ActionRails `json:"actions,omitempty"`
 }
 

@@ -22,8 +22,8 @@ var secretPairs = map[string]bool{
 	"connection string": true,
 }
 
-// lastWords contains words that belong to a secret only at the end of a name. For example, DB_PASS is the name of a
-// secret, but PASS_THROUGH is not.
+// lastWords contains words that mark a secret only as the last word of a name. For example, USER_PIN is the name of a
+// secret, but PIN_LAYOUT is not.
 var lastWords = map[string]bool{
 	"pw": true, "pin": true, "psk": true, "otp": true, "totp": true, "cred": true, "creds": true,
 }
