@@ -120,8 +120,8 @@ var (
 	wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 	readingVerbs = strings.Fields("get list read search find describe show count query lookup view")
-	// A name with one of these verbs means that the tool changes something. For example, images_search only reads, but
-	// save_search does not.
+	// A tool whose name contains one of these verbs changes something. For example, save_search writes, but
+	// images_search only reads.
 	changingVerbs = strings.Fields("add create update save set put post send delete remove clear cancel edit write store")
 	networkVerbs  = strings.Fields("fetch browse navigate download crawl scrape request http")
 	networkWords  = strings.Fields("web website webpage url urls http https internet online")
