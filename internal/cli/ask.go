@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -28,24 +29,58 @@ func (t *terminal) canAsk() bool {
 // returns errInterrupted. A read from a terminal cannot be cancelled, so the abandoned read continues until the process
 // exits.
 func (t *terminal) await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
-	var text []byte
-	var err error
-	if ctx.Err() == nil {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			text, err = read()
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-	}
+	text, err := readUntil(ctx, read)
 	if ctx.Err() != nil {
 		t.interrupted = true
 		return nil, errInterrupted
 	}
 	return text, err
+}
+
+// input is like await, but for a function that reads the input with the given name. Standard input and a named pipe
+// can deliver nothing for any time.
+func input(ctx context.Context, name string, read func() ([]byte, error)) ([]byte, error) {
+	text, err := readUntil(ctx, read)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("interrupted while reading %s", name)
+	}
+	return text, err
+}
+
+// readUntil calls the given function and returns its results. If ctx ends first, it returns nil and no error.
+func readUntil(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		text, err := read()
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-ctx.Done():
+		return nil, nil
+	}
+}
+
+// fileInput reads up to most+1 bytes of a file. If the result has more than most bytes, the file is too large.
+func fileInput(ctx context.Context, file string, most int64) ([]byte, error) {
+	text, err := input(ctx, file, func() ([]byte, error) { return readStart(file, most) })
+	if err != nil {
+		return nil, unreadable(file, err)
+	}
+	return text, nil
+}
+
+// standardInput is like fileInput, but reads standard input.
+func (t *terminal) standardInput(ctx context.Context, most int64) ([]byte, error) {
+	return input(ctx, "standard input", func() ([]byte, error) { return io.ReadAll(io.LimitReader(t.in, most+1)) })
 }
 
 // askHidden asks a question and reads one line of input without showing what the user types.

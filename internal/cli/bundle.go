@@ -252,7 +252,7 @@ func newBundleRun(t *terminal) *cobra.Command {
 			return err
 		}
 		defer end()
-		c, err := f.call(t, args[1])
+		c, err := f.call(ctx, t, args[1])
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"regexp"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func (f *callFlags) flags(cmd *cobra.Command) {
 	f.actAs.flags(cmd)
 }
 
-func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
+func (f *callFlags) call(ctx context.Context, t *terminal, tool string) (*call.Call, error) {
 	principal, by, err := f.principals(t)
 	if err != nil {
 		return nil, err
@@ -52,11 +51,10 @@ func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
 	input := []byte(f.input)
 	switch {
 	case f.input == "-":
-		input, err = io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1)) // the gateway refuses longer arguments
+		input, err = t.standardInput(ctx, doc.MaxBytes) // the gateway refuses longer arguments
 	case strings.HasPrefix(f.input, "@"):
-		file := f.input[1:]
-		if input, err = readStart(file, doc.MaxBytes); err != nil {
-			return nil, unreadable(file, err)
+		if input, err = fileInput(ctx, f.input[1:], doc.MaxBytes); err != nil {
+			return nil, err
 		}
 	}
 	if err != nil {
@@ -122,7 +120,7 @@ func newCall(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c, err := f.call(t, tool)
+		c, err := f.call(ctx, t, tool)
 		if err != nil {
 			return err
 		}

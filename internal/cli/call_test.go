@@ -43,7 +43,7 @@ func TestFilesAreReadUpToALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, input := range []string{"-", "@" + large} {
-		c, err := (&callFlags{input: input}).call(&terminal{in: &drain{}}, "tool")
+		c, err := (&callFlags{input: input}).call(t.Context(), &terminal{in: &drain{}}, "tool")
 		if err != nil || len(c.Arguments) > 17<<20 {
 			t.Errorf("with --input %s, the arguments are not limited: %v", input, err)
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -35,7 +34,7 @@ func newDispatch(t *terminal) *cobra.Command {
 		return exactly(2, "an agent and the text of a task")(cmd, args)
 	}
 	cmd := verb("dispatch ID TEXT", what, func(ctx context.Context, args []string) error {
-		text, err := f.text(t, args[1:])
+		text, err := f.text(ctx, t, args[1:])
 		if err != nil {
 			return err
 		}
@@ -52,22 +51,19 @@ func newDispatch(t *terminal) *cobra.Command {
 }
 
 // text returns the text of the task: the contents of the file that --file names, or the argument.
-func (f *dispatchFlags) text(t *terminal, args []string) (string, error) {
+func (f *dispatchFlags) text(ctx context.Context, t *terminal, args []string) (string, error) {
 	switch f.file {
 	case "":
 		return args[0], nil
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1)) // the queue refuses longer texts
+		text, err := t.standardInput(ctx, doc.MaxBytes) // the queue refuses longer texts
 		if err != nil {
 			return "", usage("", "cannot read the task: %w", err)
 		}
 		return string(text), nil
 	}
-	text, err := readStart(f.file, doc.MaxBytes)
-	if err != nil {
-		return "", unreadable(f.file, err)
-	}
-	return string(text), nil
+	text, err := fileInput(ctx, f.file, doc.MaxBytes)
+	return string(text), err
 }
 
 // isolationFlag is the flag --isolation. It chooses how strongly programs are isolated.

@@ -3,8 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"io"
-	"os"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -53,7 +51,7 @@ func newGuardTest(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		text, err := t.textToTry(args[0])
+		text, err := t.textToTry(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -91,19 +89,14 @@ func (t *terminal) guardrailsOf(named string) (guard.Rails, error) {
 	return guard.Merge(operator, m.Agent().Guardrails), nil
 }
 
-func (t *terminal) textToTry(path string) ([]byte, error) {
-	in := t.in
+func (t *terminal) textToTry(ctx context.Context, path string) (text []byte, err error) {
 	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, unreadable(path, err)
-		}
-		defer f.Close()
-		in = f
+		text, err = fileInput(ctx, path, maxTried)
+	} else if text, err = t.standardInput(ctx, maxTried); err != nil {
+		err = usage("", "cannot read the text: %w", err)
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxTried+1))
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, err
 	}
 	if len(text) > maxTried {
 		return nil, usage("test a part of it", "%s has more than %d MiB", diag.Quote(path), maxTried>>20)

@@ -46,7 +46,7 @@ func newWhy(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c, err := f.call(t, tool)
+		c, err := f.call(ctx, t, tool)
 		if err != nil {
 			return err
 		}
