@@ -75,7 +75,8 @@ func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn,
 
 // launch starts a local server or connects to a remote server. Then it sends a greeting in the protocol generation
 // s.speaks.
-func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
+func (s *server) launch(ctx context.Context, l *plan, p *Proof) (conn *mcpwire.Conn, proc *process, err error) {
+	defer s.contain(&err) // the caller ends the program and the connection
 	log := s.logOutput
 	if s.remote() {
 		transport, err := s.transport()
@@ -83,7 +84,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 			return nil, nil, err
 		}
 		s.progress("connecting")
-		conn := mcpwire.New(transport, s.connOptions(log, s.owner(ctx)))
+		conn = mcpwire.New(transport, s.connOptions(log, s.owner(ctx)))
 		return conn, nil, s.greet(ctx, conn, l, p)
 	}
 	env, err := s.environment(l)
@@ -92,7 +93,6 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	}
 	owner := s.owner(ctx)
 	s.progress("starting")
-	var proc *process
 	switch {
 	case s.spec.Launch != nil:
 		proc, err = s.launched(ctx)
@@ -116,7 +116,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		p.notes = append(l.warnings,
 			"the server is not contained and can read ambit's files; to prevent that on Linux, install bubblewrap")
 	}
-	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.connOptions(log, owner))
+	conn = mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.connOptions(log, owner))
 	err = s.greet(ctx, conn, l, p)
 	if errors.Is(err, mcpwire.ErrClosed) {
 		end(conn, proc)

@@ -157,26 +157,35 @@ func (o *ownedConn) over() bool {
 // connectFor opens a separate connection for a client and checks the tools that the server advertises there.
 func (s *server) connectFor(c *call.Client, o *ownedConn) {
 	defer close(o.opened)
+	conn, err := s.connOf(c)
+	if err == nil {
+		o.conn = conn
+		return
+	}
+	o.err = err
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// connOf is like connectFor, but returns the connection. After an error, the caller must close the connection if it is
+// not nil.
+func (s *server) connOf(c *call.Client) (conn *mcpwire.Conn, err error) {
+	defer s.contain(&err)
 	ctx, cancel := context.WithTimeout(s.ctx, ownTimeout)
 	defer cancel()
 	transport, err := s.transport()
 	if err != nil {
-		o.err = err
-		return
+		return nil, err
 	}
 	options := s.connOptions(s.logOutput, s.restricted(c))
 	options.Legacy, options.Modern = true, false
 	options.OnGap = func(forgotten bool) { s.handleClientGap(c.Key, forgotten) }
-	conn := mcpwire.New(transport, options)
-	if _, err = conn.Negotiate(ctx); err == nil {
-		err = s.checkTools(ctx, conn)
+	conn = mcpwire.New(transport, options)
+	if _, err = conn.Negotiate(ctx); err != nil {
+		return conn, err
 	}
-	if err != nil {
-		conn.Close()
-		o.err = err
-		return
-	}
-	o.conn = conn
+	return conn, s.checkTools(ctx, conn)
 }
 
 // checkTools lists the tools on a separate connection. It returns an error if a verified tool is missing or has a

@@ -132,10 +132,7 @@ func (s *server) boot(ctx context.Context) {
 			_, _ = s.bringUp(ctx) // bringUp fails immediately and stores s.spec.Problem in s.proof
 			s.postpone(firstRetry)
 		}
-		s.done.Go(func() {
-			defer s.finish()
-			s.onDemand()
-		})
+		s.done.Go(func() { s.run(s.onDemand) })
 		return
 	}
 	conn, err := s.bringUp(ctx)
@@ -144,8 +141,7 @@ func (s *server) boot(ctx context.Context) {
 		return
 	}
 	s.done.Go(func() {
-		defer s.finish()
-		s.supervise(conn, err)
+		s.run(func() { s.supervise(conn, err) })
 	})
 }
 
@@ -158,6 +154,9 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	seen := s.observed.begin()
 	conn, proc, doubts, err := s.attempt(ctx, &p)
 	s.observed.end(seen)
+	if err == nil {
+		err = s.publish(&p)
+	}
 	if err != nil {
 		end(conn, proc)
 		s.refuse(&p, err)
@@ -170,7 +169,6 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	}
 	s.progress("ready")
 	s.upSince = s.options.clock.Now() // s.adopt admits calls, and a call can crash the server, so set upSince first
-	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
 		return nil, context.Canceled
@@ -181,6 +179,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 // attempt prepares, starts, greets and verifies the server. The third result is the value of s.doubts at the
 // beginning of the verification.
 func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
+	defer s.contain(&err)
 	// The timeout does not include s.find and s.prepare, because they may download a package.
 	l := &plan{}
 	if err = s.find(ctx); err == nil {
@@ -227,6 +226,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 // prove requests the list of tools and compares it with the declared tools. The first result is the value of s.doubts
 // before the request. If s.doubts increases later, the server must be verified again.
 func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubts int, err error) {
+	defer s.contain(&err)
 	s.mu.Lock()
 	doubts = s.doubts
 	s.mu.Unlock()
@@ -282,7 +282,12 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 
 // announce notifies clients that the server's tools appeared, changed or disappeared. It returns immediately, because
 // its callers hold the mutex.
-func (s *server) announce() { go s.options.OnNotify(s.alias, mcpwire.MethodToolsChanged, nil) }
+func (s *server) announce() {
+	go func() {
+		defer s.contain(nil)
+		s.options.OnNotify(s.alias, mcpwire.MethodToolsChanged, nil)
+	}()
+}
 
 // settle lets waiting calls continue if s.doubts has not increased since the verification. The parameter is the value
 // of s.doubts before the verification. The caller holds the mutex.
