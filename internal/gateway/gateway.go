@@ -25,6 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -164,6 +165,8 @@ type inflight struct {
 	taken time.Time
 	// intended is set when the call's intent, a row written before sending, is in the store.
 	intended bool
+	// draft is the journal record in the intent, which has no outcome.
+	draft journal.Record
 	// resent is set if another process had already sent this call and then died.
 	resent bool
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no

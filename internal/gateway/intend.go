@@ -142,7 +142,8 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 }
 
 func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
-	draft, err := json.Marshal(g.newRecord(p))
+	p.draft = g.newRecord(p)
+	draft, err := json.Marshal(p.draft)
 	if err != nil {
 		return err
 	}

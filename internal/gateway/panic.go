@@ -25,9 +25,9 @@ func broken(stage string, effect call.Effect) *call.Refusal {
 	return r
 }
 
-// abandon ends a call after a panic and returns its refusal. If the outcome is not recorded yet, abandon records it like
-// the outcome of a call whose server went away. The last parameter is the refusal that had stopped the call before the
-// panic, or nil.
+// abandon ends a call after a panic and returns its refusal. If the outcome is not recorded yet, abandon records it
+// like the outcome of a call whose server went away. The last parameter is the refusal that had stopped the call before
+// the panic, or nil.
 func (g *Gateway) abandon(p *inflight, begun bool, stopped *call.Refusal) (refusal *call.Refusal) {
 	effect := call.NoEffect
 	switch {
@@ -40,10 +40,29 @@ func (g *Gateway) abandon(p *inflight, begun bool, stopped *call.Refusal) (refus
 		effect = call.EffectUnknown
 	}
 	failed := broken(p.stage, effect)
-	failed.Unsent = !begun
+	failed.Unsent = !begun || stopped != nil && stopped.Unsent
 	if p.recording {
-		return failed // if the record is missing, recovery marks the outcome as unknown when this process has ended
+		if p.stage == stageRecord {
+			g.recordDraft(p, failed)
+		}
+		return failed
 	}
-	defer g.contain(func() { refusal = failed })
+	defer g.contain(func() {
+		g.recordDraft(p, failed)
+		refusal = failed
+	})
 	return g.record(p, failed)
+}
+
+// recordDraft records the outcome of a call with an intent after a panic while the outcome was recorded. It uses the
+// journal record of the intent, because another attempt to make the record could end with the same panic. Without
+// recordDraft, the call would stay unfinished until this process ends.
+func (g *Gateway) recordDraft(p *inflight, failed *call.Refusal) {
+	if !p.intended {
+		return
+	}
+	r := p.draft
+	result := call.Result{Duration: p.result.Duration}
+	conclude(&r, &inflight{Call: p.Call, approval: p.approval, result: result}, failed)
+	g.late.Go(func() { g.recordLater(p, failed, r) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
@@ -105,6 +106,81 @@ func TestPanic(t *testing.T) {
 			g.Close()
 		})
 	}
+}
+
+// badParticipant panics while it records the outcome of a call, but not after that.
+type badParticipant struct{ records int }
+
+func (*badParticipant) Begin(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
+
+func (b *badParticipant) Record(state.Tx, *call.Call, call.Outcome) error {
+	if b.records++; b.records == 1 {
+		crash()
+	}
+	return nil
+}
+
+// until waits until the store has the given content, as described by kept.
+func until(t *testing.T, g *Gateway, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for kept(t, g) != want {
+		if ctx.Err() != nil {
+			t.Fatalf("the store has %q, want %q", kept(t, g), want)
+		}
+		g.waitForChange(ctx)
+	}
+}
+
+// If ambit panics while it records the outcome of a call that may have had an effect, the outcome becomes unknown while
+// this process runs. A call that was not sent is refused, and its key is free again.
+func TestPanicInRecord(t *testing.T) {
+	for _, tt := range []struct {
+		tool   string
+		effect call.Effect
+		kept   string
+	}{
+		{"do_write", call.EffectUnknown, "call unknown, key claimed, leaf unknown"},
+		{"do_idempotent", call.EffectUnknown, "call unknown, key claimed, leaf unknown"},
+		{"unreachable_write", call.NoEffect, "leaf deny"},
+	} {
+		t.Run(tt.tool, func(t *testing.T) {
+			var panics []string
+			g := New(behaviorAgent(), Options{
+				Store: open(t, statetest.Open(t)), Binding: newWorld(), Participants: []Participant{&badParticipant{}},
+				OnPanic: func(description string) { panics = append(panics, description) },
+			})
+			defer g.Close()
+			_, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, IdempotencyKey: "k", Principal: "me"})
+			if r, _ := errors.AsType[*call.Refusal](err); r == nil || r.Stage != stageRecord || r.Effect != tt.effect || len(panics) != 1 {
+				t.Errorf("the call ended with %v (%+v); panics %q", err, r, panics)
+			}
+			until(t, g, tt.kept)
+		})
+	}
+}
+
+// If the outcome of a call cannot be recorded because of a second panic, it becomes unknown while this process runs.
+func TestPanicAgainInRecord(t *testing.T) {
+	panics, left, acted := 0, 2, false
+	g := New(behaviorAgent(), Options{
+		Store: open(t, statetest.Open(t)), Binding: &crashing{before: func() { acted = true }},
+		Known: func() ([]guard.Known, error) {
+			if acted && left > 0 {
+				left--
+				crash()
+			}
+			return nil, nil
+		},
+		OnPanic: func(string) { panics++ },
+	})
+	defer g.Close()
+	_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", IdempotencyKey: "k", Principal: "me"})
+	if codeOf(err) != call.ServerUnavailable || left != 0 || panics != 2 {
+		t.Errorf("the call ended with %v after %d panics", err, panics)
+	}
+	until(t, g, "call unknown, key claimed, leaf unknown")
 }
 
 // A refused call stays refused with the same effect if ambit panics while it remembers the text of the refusal.

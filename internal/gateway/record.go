@@ -88,6 +88,7 @@ func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Reco
 		r.Stage, r.Effect = stageRecord, string(call.EffectUnknown)
 		r.Detail = "the outcome of the call could not be recorded when the call ended"
 	}
+	defer g.contain(func() {}) // recovery marks the outcome as unknown when this process has ended
 	pause := time.NewTicker(recordAgain)
 	defer pause.Stop()
 	for {

@@ -175,7 +175,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, AttributesLost: true,
 			By: draft.By, Parent: draft.Parent, IdempotencyKey: o.idem,
 		},
-		start: time.Now(), intended: true, resent: true,
+		start: time.Now(), intended: true, draft: draft, resent: true,
 	}
 	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || !p.tool.Policy.Idempotent ||
 		gateStage(g, ctx, p) != nil {
