@@ -183,6 +183,90 @@ func TestPanicAgainInRecord(t *testing.T) {
 	until(t, g, "call unknown, key claimed, leaf unknown")
 }
 
+// A panic during recovery affects one call: its outcome becomes unknown, and the next call is sent again.
+func TestPanicInRecovery(t *testing.T) {
+	for _, where := range []string{"resolve", "guard out", "record"} {
+		t.Run(where, func(t *testing.T) {
+			var panics []string
+			left := 1
+			at := func(here string) {
+				if left > 0 && here == where {
+					left--
+					crash()
+				}
+			}
+			a, w := behaviorAgent(), newWorld()
+			g := New(a, Options{
+				Store: open(t, statetest.Open(t)), Binding: w,
+				Learned: func(context.Context) (*agent.Agent, *call.Refusal) { return a, nil },
+				Known: func() ([]guard.Known, error) {
+					if w.count() > 0 {
+						at("guard out")
+					}
+					return nil, nil
+				},
+				OnPanic: func(description string) { panics = append(panics, description) },
+			})
+			defer g.Close()
+			orphaned(t, g)
+			orphaned(t, g)
+			g.options.Learned = func(context.Context) (*agent.Agent, *call.Refusal) { at("resolve"); return a, nil }
+			g.store.DB = &panickingStore{DB: g.store.DB, write: func() {
+				if w.count() > 0 {
+					at("record")
+				}
+			}}
+			if err := g.Recover(t.Context()); err != nil {
+				t.Errorf("the recovery ended with %v", err)
+			}
+			if got, want := kept(t, g), "call unknown, leaf unknown, leaf allow"; got != want {
+				t.Errorf("the store has %q, want %q", got, want)
+			}
+			if len(panics) != 1 || !strings.Contains(panics[0], "gateway.(*Gateway).resend") {
+				t.Errorf("the panics are described as %q", panics)
+			}
+		})
+	}
+}
+
+// panickingStore calls a function before each write. If alive is set, it panics when it is asked for an owner.
+type panickingStore struct {
+	state.DB
+	write func()
+	alive bool
+}
+
+func (p *panickingStore) Write(ctx context.Context, f func(state.Tx) error) error {
+	p.write()
+	return p.DB.Write(ctx, f)
+}
+
+func (p *panickingStore) Alive(ctx context.Context, owner string) (bool, error) {
+	if p.alive {
+		crash()
+	}
+	return p.DB.Alive(ctx, owner)
+}
+
+// If ambit panics again while it gives up a call, or outside of single calls, recovery ends with an error.
+func TestRecoveryThatKeepsPanicking(t *testing.T) {
+	panics := 0
+	g := newGateway(t, newWorld())
+	defer g.Close()
+	g.options.OnPanic = func(string) { panics++ }
+	orphaned(t, g)
+	orphaned(t, g)
+	db := &panickingStore{DB: g.store.DB, write: crash}
+	g.store.DB = db
+	if err := g.Recover(t.Context()); !errors.Is(err, errBroken) || panics != 4 || kept(t, g) != "call sending, call sending" {
+		t.Errorf("the recovery ended with %v after %d panics; the store has %q", err, panics, kept(t, g))
+	}
+	db.alive = true
+	if err := g.Recover(t.Context()); err == nil || panics != 5 {
+		t.Errorf("the recovery ended with %v after %d panics", err, panics)
+	}
+}
+
 // A refused call stays refused with the same effect if ambit panics while it remembers the text of the refusal.
 func TestPanicAfterRefusal(t *testing.T) {
 	flow := NewFlow()

@@ -59,9 +59,10 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 // Recover takes over the unfinished calls of dead processes. A call of an idempotent tool can be sent again, but only
 // by a gateway with the same agent and manifest, so other gateways leave such a call alone. If a call cannot be sent
 // again, Recover marks its outcome as unknown.
-func (g *Gateway) Recover(ctx context.Context) error {
+func (g *Gateway) Recover(ctx context.Context) (err error) {
+	defer g.contain(func() { err = errors.New("ambit itself failed; its log contains the details") })
 	var owners []string
-	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
+	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
 		owners = nil
 		if err := g.store.Journal.InForce(tx); err != nil {
 			return err
@@ -79,35 +80,49 @@ func (g *Gateway) Recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var broken error
 	for _, owner := range owners {
 		alive, err := g.store.DB.Alive(ctx, owner)
 		if err == nil && !alive {
 			err = g.inherit(ctx, owner)
 		}
-		if err != nil {
+		if errors.Is(err, errBroken) {
+			broken = errors.Join(broken, err)
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return broken
 }
 
-// inherit takes over the calls of a dead process.
+// errBroken is the error for a call that ambit could not take over because of a panic.
+var errBroken = errors.New("ambit itself failed while it took over an unfinished call")
+
+// inherit takes over the calls of a dead process. A panic affects only one call.
 func (g *Gateway) inherit(ctx context.Context, owner string) error {
 	var found []orphan
 	err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		found, err = orphans(tx, selectOrphans, owner)
 		return err
 	})
+	var broken error
 	for i := 0; err == nil && i < len(found); i++ {
-		err = g.takeOver(ctx, &found[i])
+		if err = g.takeOver(ctx, &found[i]); errors.Is(err, errBroken) {
+			broken, err = errors.Join(broken, err), nil
+		}
 	}
-	return err
+	return errors.Join(broken, err)
 }
 
-func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
+// takeOver takes over one call. If it panics, the outcome of the call becomes unknown.
+func (g *Gateway) takeOver(ctx context.Context, o *orphan) (err error) {
+	defer g.contain(func() {
+		defer g.contain(func() { err = fmt.Errorf("%w: %s", errBroken, diag.Quote(o.id)) })
+		err = giveUp(ctx, g.store, o, "ambit itself failed while it took over the call; its log contains the details")
+	})
 	switch {
 	case o.state != stateSending || o.resendable == 0:
-		return giveUp(ctx, g.store, o)
+		return giveUp(ctx, g.store, o, ended)
 	case o.agent == g.name && o.digest == g.agent.Digest:
 		return g.resend(ctx, o)
 	}
@@ -120,9 +135,12 @@ const (
 	WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
 )
 
-// giveUp marks the call's outcome as unknown. A person must then settle the call. If another process has settled the
-// call, giveUp does nothing.
-func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
+// ended is the usual reason why ambit gives up a call.
+const ended = "the process that made the call ended before its answer was recorded"
+
+// giveUp marks the call's outcome as unknown, for the given reason. A person must then settle the call. If another
+// process has settled the call, giveUp does nothing.
+func giveUp(ctx context.Context, b *store.Store, o *orphan, why string) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		n, err := tx.Exec(giveUpCall, o.id, o.owner)
 		if err != nil || n == 0 {
@@ -131,7 +149,7 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 		r := o.draft(b)
 		r.Decision, r.Code = journal.Unknown, string(call.OutcomeUnknown)
 		r.Stage, r.Effect = stageAct, string(call.EffectUnknown)
-		r.Detail = strings.TrimPrefix(r.Detail+"; the process that made the call ended before its answer was recorded", "; ")
+		r.Detail = strings.TrimPrefix(r.Detail+"; "+why, "; ")
 		_, err = b.Journal.Append(tx, &r)
 		return err
 	})
@@ -167,7 +185,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	}
 	arguments, err := g.store.Keys.OpenKept(o.purpose(), sealed)
 	if err != nil || len(g.options.Participants) > 0 { // the queue of intents repeats its calls itself
-		return giveUp(ctx, g.store, o)
+		return giveUp(ctx, g.store, o, ended)
 	}
 	draft := o.draft(g.store)
 	p := &inflight{
@@ -179,7 +197,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	}
 	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || !p.tool.Policy.Idempotent ||
 		gateStage(g, ctx, p) != nil {
-		return giveUp(ctx, g.store, o)
+		return giveUp(ctx, g.store, o, ended)
 	}
 	var taken int64
 	err = g.store.DB.Write(ctx, func(tx state.Tx) (err error) {
@@ -192,6 +210,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil || taken == 0 {
 		return err
 	}
+	o.owner = g.store.DB.Owner()
 	// No caller waits for the answer. Only the journal receives the outcome.
 	outcome := p.afterResend(act(g, ctx, p))
 	if outcome == nil {
