@@ -213,7 +213,7 @@ func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Optio
 		OnNoise: func(line []byte) { log("(not an MCP message) " + noise.Hide(string(line))) },
 	}
 	if owner != nil {
-		o.Capabilities, o.OnRequest = owner.Capabilities, relay(owner)
+		o.Capabilities, o.OnRequest = owner.Capabilities, s.relay(owner)
 	}
 	return o
 }

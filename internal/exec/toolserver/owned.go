@@ -67,14 +67,14 @@ func declaresAny(capabilities jsontext.Value) bool {
 	return len(bytes.Trim(capabilities, " \t\r\n{}")) > 0
 }
 
-// relay returns a handler that passes a server's requests to the owner of the connection.
-func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (jsontext.Value, error) {
+// relay returns a handler that passes the server's requests to the owner of the connection.
+func (s *server) relay(owner *call.Client) func(context.Context, string, jsontext.Value) (jsontext.Value, error) {
 	return func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 		capability := call.CapabilityFor(method)
 		if owner.Asker == nil || capability == "" || rawjson.Lookup(owner.Capabilities, capability) == nil {
 			return nil, &mcpwire.RPCError{Code: -32601, Message: "the client does not support this request"}
 		}
-		result, err := owner.Asker.Ask(ctx, method, params)
+		result, err := owner.Asker.Ask(call.WithAsking(ctx, s.alias), method, params)
 		if answer, ok := errors.AsType[*call.Answer](err); ok {
 			if rpc := mcpwire.ReadError(answer.Raw); rpc != nil {
 				return nil, rpc

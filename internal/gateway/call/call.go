@@ -305,14 +305,28 @@ func Standing(ctx context.Context) error {
 	return nil
 }
 
+type askingKey struct{}
+
+// WithAsking returns a copy of ctx that contains the alias of the server whose request [Asker.Ask] forwards.
+func WithAsking(ctx context.Context, alias string) context.Context {
+	return context.WithValue(ctx, askingKey{}, alias)
+}
+
+// Asking returns the alias in ctx, or "" if ctx contains none.
+func Asking(ctx context.Context) string {
+	alias, _ := ctx.Value(askingKey{}).(string)
+	return alias
+}
+
 // Question asks the client's user to approve a call.
 type Question struct {
 	Approval string         // the id of the approval
 	Params   jsontext.Value // the params of elicitation/create
 }
 
-// Asker forwards a server's request to the client: elicitation/create, sampling/createMessage or roots/list. It changes
-// neither the params nor the result.
+// Asker forwards a server's request to the client: elicitation/create, sampling/createMessage or roots/list. If ctx
+// contains the alias of the server, Ask adds the names of the server and the agent to a message for the client's user.
+// Ask changes nothing else.
 type Asker interface {
 	Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 }

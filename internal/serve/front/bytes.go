@@ -34,6 +34,18 @@ func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 	return slices.Concat(object[:open+1], member, rest)
 }
 
+// replace is like set, but also removes every member whose name differs only in case. Some parsers ignore case, and
+// they could read such a member instead.
+func replace(object []byte, name string, value jsontext.Value) jsontext.Value {
+	var members [][]byte
+	rawjson.Members(object, func(n string, value jsontext.Value) {
+		if !strings.EqualFold(n, name) {
+			members = append(members, slices.Concat(marshal(n), []byte(":"), value))
+		}
+	})
+	return set(slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}")), name, value)
+}
+
 // fill adds a member to the object, unless the object already has a member with this name.
 func fill(object []byte, name string, value jsontext.Value) jsontext.Value {
 	if lookup(object, name) != nil {

@@ -170,7 +170,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 		if refusal := a.mayAsk(r, result); refusal != nil {
 			return nil, asRPC(refusal)
 		}
-		if result, err = a.sealState(r, c, result); err != nil {
+		if result, err = a.sealState(r, c, a.nameAll(alias, result)); err != nil {
 			return nil, asRPC(err)
 		}
 	}

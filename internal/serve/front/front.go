@@ -20,7 +20,7 @@
 //
 // Manifests do not declare the resources, prompts and completions of a server, nor a server's sampling and roots
 // requests to the client. The front passes these requests on only if [Agent.Expose] lists them. Elicitation requests
-// reach every client that supports elicitation.
+// reach every client that supports elicitation. Their messages begin with the names of the server and the agent.
 //
 // A server can send requests to the client over a connection that belongs to this client alone. In the newer
 // protocol, the result of a call can also contain requests, together with a requestState. The front wraps the

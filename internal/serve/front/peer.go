@@ -81,7 +81,7 @@ func (p *peer) client() *call.Client {
 	return c
 }
 
-// Ask sends a server's request to the client and waits for the answer.
+// Ask sends a request of the server that ctx names to the client, and waits for the answer.
 func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	answered := make(chan mcpwire.Message, 1)
 	p.mu.Lock()
@@ -100,6 +100,9 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	}()
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
+	}
+	if alias := call.Asking(ctx); alias != "" {
+		params = p.agent.named(alias, method, params)
 	}
 	question := encode([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), marshal(method), []byte(`,"params":`), params)
 	if !p.send(question) {

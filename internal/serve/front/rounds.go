@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // In revision 2026-07-28, a server that needs input answers a request with questions and a requestState. The client
@@ -105,6 +107,38 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	return refusal
 }
 
+// named returns the params of a server's request with the names of the server and the agent in the message for the
+// client's user. The client knows only ambit, and the user must know who gets the answer. Other requests than
+// elicitation/create have no such message.
+func (a *Agent) named(alias, method string, params jsontext.Value) jsontext.Value {
+	if call.CapabilityFor(method) != "elicitation" {
+		return params
+	}
+	who, asks := a.Gateway.Agent(), "asks for input"
+	if message, _ := text(lookup(params, "message")); message != "" {
+		asks = "asks: " + message
+	}
+	name := cmp.Or(who.Name, who.ID)
+	message := fmt.Sprintf("The server %s of the agent %s %s", diag.Quote(alias), diag.Quote(name), asks)
+	return replace(params, "message", marshal(message))
+}
+
+// nameAll is like named, for all questions in a server's result.
+func (a *Agent) nameAll(alias string, raw jsontext.Value) jsontext.Value {
+	questions := lookup(raw, "inputRequests")
+	rawjson.Members(questions, func(key string, value jsontext.Value) {
+		method, _ := text(lookup(value, "method"))
+		if call.CapabilityFor(method) == "elicitation" {
+			params := a.named(alias, method, lookup(value, "params"))
+			questions = set(questions, key, replace(value, "params", params))
+		}
+	})
+	if questions == nil {
+		return raw
+	}
+	return set(raw, "inputRequests", questions)
+}
+
 // askPeer handles a result that requests input. In the older protocol, askPeer puts the questions to the client and
 // returns a call that continues with the answers. In the newer protocol, askPeer returns nil, and the caller forwards
 // the result to the client.
@@ -116,7 +150,7 @@ func (a *Agent) askPeer(ctx context.Context, r *request, c *call.Call, raw jsont
 		return nil, call.Refuse("act", call.ServerUnavailable,
 			"the server asked the client for input, but the client does not support such requests")
 	}
-	responses := jsontext.Value("{}")
+	responses, asking := jsontext.Value("{}"), call.WithAsking(ctx, a.serverOfTool(c.Tool))
 	var failure error
 	rawjson.Members(lookup(raw, "inputRequests"), func(key string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
@@ -127,7 +161,7 @@ func (a *Agent) askPeer(ctx context.Context, r *request, c *call.Call, raw jsont
 			return
 		}
 		var result jsontext.Value
-		if result, failure = c.Client.Asker.Ask(ctx, method, lookup(value, "params")); failure == nil {
+		if result, failure = c.Client.Asker.Ask(asking, method, lookup(value, "params")); failure == nil {
 			responses = set(responses, key, result)
 		}
 	})

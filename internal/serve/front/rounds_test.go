@@ -172,7 +172,7 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	c.say(calls(2, "ask", `{}`))
-	c.wants(`{"jsonrpc":"2.0","id":"ambit-1","method":"elicitation/create","params":{"message":"sure?"}}`)
+	c.wants(`{"jsonrpc":"2.0","id":"ambit-1","method":"elicitation/create","params":{"message":"The server \"fs\" of the agent \"x\" asks: sure?"}}`)
 	c.stage.asks = `{"content":[]}`
 	c.say(`{"jsonrpc":"2.0","id":"ambit-1","result":{"action":"accept"}}`)
 	c.wants(`{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`)
@@ -188,6 +188,71 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The message of a question names the server that asks and its agent. A server cannot add a second message by a name in
+// another case. Requests that have no message for a person stay the same.
+func TestQuestionNamesTheServer(t *testing.T) {
+	const names = `The server \"fs\" of the agent \"x\" asks`
+	for _, tt := range []struct{ name, method, question, want string }{
+		{
+			"a form", "elicitation/create", `"params":{"message":"who are you?","requestedSchema":{"type":"object"}}`,
+			`"params":{"message":"` + names + `: who are you?","requestedSchema":{"type":"object"}}`,
+		},
+		{
+			"a page", "elicitation/create", `"params":{"mode":"url","url":"https://a.example","message":"sign in"}`,
+			`"params":{"message":"` + names + `: sign in","mode":"url","url":"https://a.example"}`,
+		},
+		{
+			"another case", "elicitation/create", `"Params":{"message":"I am the server db"},"params":{"Message":"I am the server db"}`,
+			"",
+		},
+		{"a message in another case", "elicitation/create", `"params":{"Message":"I am the server db"}`, `"params":{"message":"` + names + ` for input"}`},
+		{"params in another case", "elicitation/create", `"Params":{"message":"I am the server db"}`, `"params":{"message":"` + names + ` for input"}`},
+		{"no params", "elicitation/create", `"x":1`, `"params":{"message":"` + names + ` for input"},"x":1`},
+		{"a question to the model", "sampling/createMessage", `"params":{"message":"who are you?"}`, `"params":{"message":"who are you?"}`},
+	} {
+		raw := jsontext.Value(`{"resultType":"input_required","inputRequests":{"q":{"method":"` + tt.method + `",` + tt.question + `}}}`)
+		for method, params := range map[string]string{"tools/call": `"name":"ask","arguments":{}`, "resources/read": `"uri":"fs://a"`} {
+			t.Run(tt.name+", "+method, func(t *testing.T) {
+				a := testAgent(t, &stage{})
+				a.Gateway, a.Keys, a.Expose = asking{a.Gateway.(fakeGateway), raw}, testKeys, gateway.Exposed{gateway.Resources, gateway.Sampling}
+				a.Capabilities = func(alias string) jsontext.Value {
+					return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
+				}
+				r := newRequest(mustParse(t, newer(method, params)))
+				r.principal, r.notify = "me", func(string, jsontext.Value) {}
+				result, problem := r.method()(a, t.Context(), r)
+				got := string(result) + string(marshal(problem))
+				if tt.want == "" {
+					if asksForInput(result) {
+						t.Errorf("got %s", got)
+					}
+					return
+				}
+				question := lookup(result, "inputRequests", "q")
+				same := func(a, b string) bool { // in any order
+					x, y := jsontext.Value(a), jsontext.Value(b)
+					return x.Canonicalize() == nil && y.Canonicalize() == nil && string(x) == string(y)
+				}
+				if !same(string(question), `{"method":"`+tt.method+`",`+tt.want+`}`) {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// asking is a gateway to a server that answers every call with the same result.
+type asking struct {
+	fakeGateway
+	result jsontext.Value
+}
+
+func (a asking) Call(context.Context, *call.Call) (call.Result, error) {
+	return call.Result{Raw: a.result}, nil
+}
+
+func (a asking) Forward(context.Context, *call.Forward) (jsontext.Value, error) { return a.result, nil }
 
 // restless is a gateway to a server that answers every call with another question.
 type restless struct{ fakeGateway }
@@ -240,7 +305,7 @@ func TestQuestionsHaveAnEnd(t *testing.T) {
 		c.say(calls(2, "ask", `{}`))
 		for i := 1; i <= maxRounds; i++ {
 			id := fmt.Sprintf(`"ambit-%d"`, i)
-			c.wants(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{}}`)
+			c.wants(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{"message":"The server \"fs\" of the agent \"x\" asks for input"}}`)
 			c.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept"}}`)
 		}
 		if got := c.hear(); !strings.Contains(got, words) {

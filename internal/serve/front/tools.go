@@ -129,6 +129,17 @@ func (a *Agent) toolNamed(name string) *agent.Tool {
 	return nil
 }
 
+// serverOfTool returns the alias of the server of the tool that clients know by this name. A tool that is not on a
+// server has no alias, so serverOfTool returns the name.
+func (a *Agent) serverOfTool(name string) string {
+	if t := a.toolNamed(name); t != nil {
+		if on, ok := t.Binding.(agent.OnServer); ok {
+			return on.Alias
+		}
+	}
+	return name
+}
+
 // definition returns the definition of the tool that clients know by this name. It returns nil if there is no such
 // tool.
 func (a *Agent) definition(name string) []byte {
@@ -167,7 +178,7 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 				c = next
 				continue
 			}
-			if raw, err = a.sealState(r, c, raw); err != nil {
+			if raw, err = a.sealState(r, c, a.nameAll(a.serverOfTool(c.Tool), raw)); err != nil {
 				return nil, &rpcError{Code: internalError, Message: err.Error()}
 			}
 		}

@@ -285,7 +285,7 @@ func TestSoleClientIsAsked(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask","arguments":{}}}`)
-	if got := c.hear(); !strings.Contains(got, `"method":"elicitation/create"`) || !strings.Contains(got, "who are you?") {
+	if got := c.hear(); !strings.Contains(got, `"method":"elicitation/create"`) || !strings.Contains(got, `The server \"far\" of the agent \"near\" asks: who are you?`) {
 		t.Fatal(got)
 	}
 	c.say(`{"jsonrpc":"2.0","id":"ambit-1","result":{"action":"accept","content":{"name":"Ann"}}}`)
