@@ -1,7 +1,10 @@
 package toolserver
 
 import (
+	"context"
 	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -36,6 +39,14 @@ func (s *server) run(supervise func()) {
 		why.Hint = "this is a defect of ambit; its log contains the details; to start the server, restart the agent"
 		s.retire(why)
 	}
+}
+
+// try calls the given function and returns a panic as an error.
+func (s *server) try(
+	ctx context.Context, ask func(context.Context) (jsontext.Value, error),
+) (answer jsontext.Value, err error) {
+	defer s.contain(&err)
+	return ask(ctx)
 }
 
 // publish passes the verified definitions of the server's tools to Options.OnProven.

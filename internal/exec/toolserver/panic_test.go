@@ -176,3 +176,58 @@ func TestPanicInAnnouncement(t *testing.T) {
 	r.until("the panic is logged", func() bool { return strings.Contains(r.log(), "(*server).announce") })
 	r.works(m, "one")
 }
+
+// If ambit panics while it renews a subscription, the subscription ends, and other subscriptions are renewed.
+func TestPanicInSubscription(t *testing.T) {
+	subscribe := func(m *Manager, uri string, panics *atomic.Bool) {
+		_, err := m.Forward(t.Context(), &call.Forward{
+			Server: "one", Method: methodSubscribe, Params: jsontext.Value(`{"uri":"` + uri + `"}`), Client: &call.Client{Key: uri},
+			Again: func(context.Context) error {
+				if panics.Load() {
+					panic("cannot handle this")
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	watched := func(m *Manager) int {
+		s := m.servers["one"]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.watched)
+	}
+	var always, never atomic.Bool
+	always.Store(true)
+	t.Run("after a lost session", func(t *testing.T) {
+		r := newRig(t)
+		k := &keeper{}
+		r.at("one", []string{"echo"}, k)
+		m := r.proven()
+		subscribe(m, "test://broken", &always)
+		subscribe(m, "test://open", &never)
+		k.forget()
+		r.until("the server answers again", func() bool {
+			_, refusal := r.call(m, "one", "echo", `{}`)
+			return refusal == nil
+		})
+		r.until("the open resource is watched again", func() bool { return k.count("resources/subscribe test://open") >= 2 })
+		r.until("the broken subscription has ended", func() bool { return watched(m) == 1 })
+		r.logsPanic("(*server).refuses")
+	})
+	t.Run("after the end of a stream", func(t *testing.T) {
+		r := newRig(t)
+		hand := r.byHand()
+		h := &herald{end: make(chan struct{})}
+		r.at("one", []string{"echo"}, h)
+		m := r.proven()
+		subscribe(m, "test://broken", &always)
+		h.end <- struct{}{}
+		hand.waits()
+		hand.pass()
+		r.until("the broken subscription has ended", func() bool { return watched(m) == 0 })
+		r.logsPanic("(*server).stillWatched")
+	})
+}

@@ -94,7 +94,7 @@ func (s *server) watch(ctx context.Context, key, uri string, f *call.Forward) (j
 func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsontext.Value, error)) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
-	result, err := ask(ctx)
+	result, err := s.try(ctx, ask)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.result, w.err = result, err
@@ -120,6 +120,7 @@ func (s *server) begin(uri string, w *watch, conn *mcpwire.Conn) (ask func(conte
 		params := slices.Concat([]byte(`{"notifications":{"resourceSubscriptions":[`), w.uri, []byte(`]}}`))
 		go func() {
 			defer cancel()
+			defer s.contain(nil)
 			s.listen(watching, conn, mcpwire.Request{Method: "subscriptions/listen", Params: params},
 				func(ctx context.Context) bool { return s.stillWatched(ctx, uri, w) })
 		}()
@@ -193,9 +194,10 @@ func (s *server) stillWatched(ctx context.Context, uri string, w *watch) bool {
 	return ctx.Err() == nil && s.watched[uri] == w && len(w.clients) > 0
 }
 
-// refuses reports whether the gateway refuses to renew a subscription. It logs the reason.
+// refuses reports whether the gateway refuses to renew a subscription. It logs the reason. A panic of the gateway
+// counts as a refusal.
 func (s *server) refuses(ctx context.Context, f *call.Forward) bool {
-	err := f.Allowed(ctx)
+	_, err := s.try(ctx, func(ctx context.Context) (jsontext.Value, error) { return nil, f.Allowed(ctx) })
 	if err == nil || ctx.Err() != nil { // if ctx has ended, do not renew any subscription
 		return false
 	}
@@ -241,7 +243,10 @@ func (s *server) drop(uri string, w *watch) {
 		return
 	}
 	conn := w.conn
-	go func() { _, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri) }()
+	go func() {
+		defer s.contain(nil)
+		_, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri)
+	}()
 }
 
 // forget is like drop, but sends no unsubscribe request. If the subscribe request is still unanswered, forget does
@@ -365,7 +370,7 @@ func (s *server) resubscribe(conn *mcpwire.Conn) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 		defer cancel()
 		for _, ask := range asks {
-			if _, err := ask(ctx); err != nil {
+			if _, err := s.try(ctx, ask); err != nil {
 				s.warn(fmt.Sprintf("the subscription to a resource could not be renewed: %v", err))
 			}
 		}
