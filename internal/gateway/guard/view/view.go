@@ -102,8 +102,9 @@ func (v *View) unescape(src []byte, controls bool) bool {
 	v.reset(len(src))
 	done := 0
 	for i >= 0 {
-		i += done
-		v.Text = append(v.Text, src[done:i]...)
+		if i += done; i > done {
+			v.Text = append(v.Text, src[done:i]...)
+		}
 		at := len(v.Text)
 		r, n := decodeEscape(src[i:])
 		if n == 0 || !controls && (r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f) {
@@ -217,7 +218,7 @@ func (v *View) Unpercent(src []byte) bool {
 // bytes before and after an escape are copied. Escapes reports whether src has such escapes.
 func (v *View) Escapes(src []byte, margin int) bool {
 	found, done := false, 0      // src[:done] has been processed
-	percent, reference := -1, -1 // the next percent sign and the next ampersand
+	percent, reference := -1, -1 // the next percent sign and the next ampersand, if i has not passed them
 	next := func(at, i int, c byte) int {
 		if at >= i {
 			return at
@@ -227,10 +228,11 @@ func (v *View) Escapes(src []byte, margin int) bool {
 		}
 		return len(src)
 	}
-	for i := 0; ; {
-		percent, reference = next(percent, i, '%'), next(reference, i, '&')
-		if i = min(percent, reference); i == len(src) {
-			break
+	for i := 0; i < len(src); {
+		if src[i] != '%' && src[i] != '&' {
+			percent, reference = next(percent, i, '%'), next(reference, i, '&')
+			i = min(percent, reference)
+			continue
 		}
 		if i+1 < len(src) && !escapeSecond[src[i+1]] {
 			i++
@@ -292,12 +294,15 @@ func decodeWordEscape(src []byte) (byte, int) {
 		}
 		return c, 3
 	}
-	for _, e := range references {
-		if bytes.HasPrefix(src, e.name) {
-			return e.char, len(e.name)
-		}
+	if len(src) < 4 {
+		return 0, 0
 	}
-	if len(src) < 4 || src[1] != '#' {
+	if src[1] != '#' {
+		for _, e := range references {
+			if bytes.HasPrefix(src, e.name) {
+				return e.char, len(e.name)
+			}
+		}
 		return 0, 0
 	}
 	value, at, base := rune(0), 2, rune(10)
@@ -367,21 +372,34 @@ const gap = "\n\xff\n"
 // Invisible reports whether a character is invisible to a reader: a format or control character, a variation selector
 // or a filler.
 func Invisible(r rune) bool {
-	switch {
-	case r == '\t' || r == '\n' || r == '\r':
-		return false
-	case r < 0x20 || 0x7f <= r && r < 0xa0:
-		return true
-	case r < 0xad:
-		return false
+	if r < 0x10000 {
+		return invisible[r/32]>>(r%32)&1 != 0
 	}
-	switch r {
-	case 0x34f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0:
-		return true
-	}
-	return 0xfe00 <= r && r <= 0xfe0f || 0xe0000 <= r && r <= 0xe0fff || unicode.Is(unicode.Cf, r) ||
-		0x180b <= r && r <= 0x180f
+	return 0xe0000 <= r && r <= 0xe0fff || unicode.Is(unicode.Cf, r)
 }
+
+// invisible has one bit for each character below U+10000.
+var invisible = func() (bits [0x10000 / 32]uint32) {
+	add := func(first, last, step rune) {
+		for r := first; r <= last; r += step {
+			bits[r/32] |= 1 << (r % 32)
+		}
+	}
+	for _, c := range unicode.Cf.R16 {
+		add(rune(c.Lo), rune(c.Hi), rune(c.Stride))
+	}
+	add(0, 0x1f, 1)
+	add(0x7f, 0x9f, 1)
+	for _, r := range "\t\n\r" {
+		bits[0] &^= 1 << r
+	}
+	for _, r := range []rune{0x34f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0} {
+		add(r, r, 1)
+	}
+	add(0x180b, 0x180f, 1)
+	add(0xfe00, 0xfe0f, 1)
+	return bits
+}()
 
 // startsInvisible is set for every byte that can be the first byte of an invisible character.
 var startsInvisible = [256]bool{

@@ -68,6 +68,18 @@ func TestInvisibleCharacters(t *testing.T) {
 }
 
 // Escapes decodes percent escapes and character references, even if they are escaped twice, and maps them back.
+// Every format character is invisible.
+func TestFormatCharacters(t *testing.T) {
+	for r := rune(0x80); r <= unicode.MaxRune; r++ {
+		if unicode.Is(unicode.Cf, r) && !view.Invisible(r) || unicode.IsLetter(r) && view.Invisible(r) && !blank[r] {
+			t.Errorf("Invisible(%U) is %v", r, view.Invisible(r))
+		}
+	}
+}
+
+// blank contains the letters without a shape.
+var blank = map[rune]bool{0x115f: true, 0x1160: true, 0x3164: true, 0xffa0: true}
+
 func TestEscapes(t *testing.T) {
 	for src, want := range map[string]string{
 		"a b%67c d":            "bgc",
