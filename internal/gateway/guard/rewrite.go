@@ -158,8 +158,11 @@ func rewrite(doc []byte, edits []edit, redactBase64 func(text []byte) []byte) ([
 		done = s.start
 		at := len(out)
 		for _, e := range edits {
+			if e.start >= s.end {
+				break
+			}
 			a, b := max(e.start, s.start+1), min(e.end, s.end-1)
-			if e.start >= s.end || a >= b {
+			if a >= b {
 				continue
 			}
 			note(e)
