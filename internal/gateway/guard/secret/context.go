@@ -475,6 +475,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !ok {
 		return dst
 	}
+	s.effort += 8
 	basic := foldHasPrefix(text[a.start:], "basic ")
 	if !a.quoted || foldHasPrefix(a.name, "auth") || foldHasPrefix(a.name, "proxy-auth") {
 		s.skipScheme(text, &a)

@@ -13,7 +13,12 @@ type copies struct {
 	arena  []byte
 	values []span
 	table  []window // a hash table of the windows
-	filter [1 << 11]uint64
+	// grams is a filter: it has one bit for each number that the first bits of a hash can form. The bit is set if a window
+	// contains four bytes whose hash begins with that number.
+	grams []uint8
+	shift uint // the number of bits of a hash after those that select a byte of the filter
+	// lookups is the number of times that the search may still look for a window after the filter.
+	lookups int
 }
 
 type span struct {
@@ -38,10 +43,19 @@ const (
 	// minEncoded is the minimum length of a value that contains encoded text, such as a JSON Web Token.
 	minEncoded = 64
 	eight      = 8
+	four       = 4
+
+	// freeLookups is the number of lookups that a text of any length may need.
+	freeLookups = 1 << 10
+
+	// The limits of the size of the filter in bytes. A filter of the larger size fits into the CPU cache.
+	minFilter = 4 << 10
+	maxFilter = 64 << 10
 )
 
-func (c *copies) reset() {
-	c.arena, c.values = c.arena[:0], c.values[:0]
+// reset prepares for a text of n bytes.
+func (c *copies) reset(n int) {
+	c.arena, c.values, c.lookups = c.arena[:0], c.values[:0], freeLookups+n/32
 }
 
 // add remembers a value. It ignores a value that consists of words or of few different characters, because such text
@@ -87,7 +101,13 @@ func (c *copies) index() bool {
 	}
 	c.table = c.table[:n]
 	clear(c.table)
-	clear(c.filter[:])
+	size := min(max(2*n, minFilter), maxFilter)
+	if cap(c.grams) < size {
+		c.grams = make([]uint8, size)
+	}
+	c.grams = c.grams[:size]
+	clear(c.grams)
+	c.shift = uint(64 - bits.Len(uint(size-1)))
 	for i, v := range c.values {
 		c.insert(i, v.start)
 		if v.end-v.start < 20 {
@@ -150,19 +170,25 @@ var digit64 = func() (out [256]byte) {
 	return out
 }()
 
-// seed makes the hashes unpredictable, so that an attacker cannot write many values that share a slot of the table.
-var seed = rand.Uint64()
+// seed makes the hashes unpredictable, so that an attacker cannot write many values that share a slot of the table. An
+// odd factor spreads any set of keys evenly over the first bits of the products.
+var seed = rand.Uint64() | 1
 
-func hashOf(key uint64) uint64 {
-	high, low := bits.Mul64(key^seed, 0x9e3779b97f4a7c15)
-	return high ^ low
+func hashOf(key uint64) uint64 { return key * seed }
+
+// slotOf returns the slot of the table for a hash.
+func (c *copies) slotOf(hash uint64) int {
+	return int(hash >> (64 - bits.Len(uint(len(c.table)-1))))
 }
 
 func (c *copies) insert(value, at int) {
+	for i := range eight - four + 1 {
+		h := hashOf(uint64(binary.LittleEndian.Uint32(c.arena[at+i:])))
+		c.grams[h>>c.shift] |= 1 << (h >> (c.shift - 3) & 7)
+	}
 	key := binary.LittleEndian.Uint64(c.arena[at:])
 	h := hashOf(key)
-	c.filter[h>>53] |= 1 << (h >> 47 & 63)
-	for i := h >> 32 & uint64(len(c.table)-1); ; i = (i + 1) & uint64(len(c.table)-1) {
+	for i := c.slotOf(h); ; i = (i + 1) & (len(c.table) - 1) {
 		switch w := &c.table[i]; {
 		case w.value == 0:
 			*w = window{key, uint32(value) + 1, uint32(at)}
@@ -173,26 +199,45 @@ func (c *copies) insert(value, at int) {
 	}
 }
 
-// find appends a match to dst for each copy and each part in text[from:to].
+// hasGram reports whether a window may contain the first four bytes of text.
+func (c *copies) hasGram(text []byte) bool {
+	h := hashOf(uint64(binary.LittleEndian.Uint32(text)))
+	return c.grams[h>>(c.shift&63)]>>(h>>((c.shift-3)&63)&7)&1 != 0
+}
+
+// find appends a match to dst for each copy and each part in text[from:to]. It looks up every fourth offset in the
+// filter, because each window contains four bytes at one of these offsets. A text can be written so that the filter is
+// of no use. After too many lookups, find redacts the rest of the text.
 func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
-	filter := &c.filter
-	for i := from; i+eight <= to; i++ {
-		key := binary.LittleEndian.Uint64(text[i:])
-		h := hashOf(key)
-		if filter[h>>53]>>(h>>47&63)&1 == 0 {
+	text = text[from:to]
+	low := 0 // the end of the last match
+	for i := 0; i+four <= len(text); i += four {
+		if !c.hasGram(text[i:]) {
 			continue
 		}
-		if start, end, rule, ok := c.copyAt(text[from:to], i-from, key, h); ok {
-			dst = append(dst, Match{rule, from + start, from + end, rankName + 1})
-			i = from + end - 1
+		next := i
+		for at := max(low, i-four+1); at <= i && at+eight <= len(text); at++ {
+			if !c.hasGram(text[at:]) || !c.hasGram(text[at+four:]) {
+				continue
+			}
+			if start, end, rule, ok := c.copyAt(text, at); ok {
+				dst = append(dst, Match{rule, from + start, from + end, rankName + 1})
+				low, next = end, end-four
+				break
+			}
+		}
+		i = next
+		if c.lookups--; c.lookups < 0 {
+			return append(dst, Match{RuleUnscanned, from + max(i, low), to, 0})
 		}
 	}
 	return dst
 }
 
 // copyAt returns the copy or part around the window at offset i.
-func (c *copies) copyAt(text []byte, i int, key, hash uint64) (start, end int, rule string, ok bool) {
-	for j := hash >> 32 & uint64(len(c.table)-1); c.table[j].value != 0; j = (j + 1) & uint64(len(c.table)-1) {
+func (c *copies) copyAt(text []byte, i int) (start, end int, rule string, ok bool) {
+	key := binary.LittleEndian.Uint64(text[i:])
+	for j := c.slotOf(hashOf(key)); c.table[j].value != 0; j = (j + 1) & (len(c.table) - 1) {
 		w := &c.table[j]
 		if w.key != key {
 			continue

@@ -59,7 +59,9 @@ func (s *scan) scanRuns(i int, text []byte, depth int, dst []Match) []Match {
 		if end-start < view.MinRun {
 			continue
 		}
-		if dst = s.tryRuns(text, start, end, dst); s.tired(end, rateRuns) {
+		s.effort += runEffort
+		dst = s.tryRuns(text, start, end, dst)
+		if s.tired(end, rateRuns) {
 			return s.giveUp(text, start+1, dst)
 		}
 		if depth == maxDepth || s.budget < end-start {
@@ -161,13 +163,14 @@ func onlyText(data []byte, from int) []byte {
 // separator precedes or follows the long part, so words without a separator are skipped.
 func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 	for at := start; ; at++ {
+		s.effort++
 		from := at
 		at = min(end, at+s.beside.index(text[at:end]))
-		if at-from > minLong || from == start {
+		if (at-from > minLong || from == start) && s.isBeside(text, from-1, at) {
 			dst = s.tryWord(text, from, dst)
 		}
 		word := at
-		for word > from && alnum[text[word-1]] && at-word <= maxLong {
+		for at < len(text) && s.beside[text[at]] && word > from && alnum[text[word-1]] && at-word <= maxLong {
 			word--
 		}
 		if at-word > minLong && word > from {
@@ -177,6 +180,11 @@ func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 			return dst
 		}
 	}
+}
+
+// isBeside reports whether a separator is at text[before] or text[after].
+func (s *scan) isBeside(text []byte, before, after int) bool {
+	return before >= 0 && s.beside[text[before]] || after < len(text) && s.beside[text[after]]
 }
 
 // tryWord tries the formats without a literal at the word that begins at text[at].

@@ -60,14 +60,45 @@ func TestCompressedRunsAreBounded(t *testing.T) {
 	}
 }
 
-// Values that share most of their bytes do not share a slot of the table of copies.
+// Values that share most of their bytes do not share a slot of the table of copies, wherever they differ.
 func TestTableOfCopies(t *testing.T) {
-	var values [][]byte
-	for i := range 4_000 {
-		values = append(values, fmt.Appendf(nil, "0-9a-f%c%c", 'A'+i%64, '0'+i/64))
+	for _, format := range []string{"0-9a-f%c%c", "%c%c0-9a-f", "0-9%c%ca-f"} {
+		var values [][]byte
+		for i := range 4_000 {
+			values = append(values, fmt.Appendf(nil, format, 'A'+i%64, '0'+i/64))
+		}
+		if n := secret.Crowd(values); n > 500 {
+			t.Errorf("%s: %d slots in a row are used for %d values", format, n, len(values))
+		}
 	}
-	if n := secret.Crowd(values); n > 500 {
-		t.Errorf("%d slots in a row are used for %d values", n, len(values))
+}
+
+// A text of the parts of many values is slow to search for copies. The search stops, and the rest is redacted.
+func TestSearchForCopiesIsBounded(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	letters := "abcdefghijklmnopqrstuvwxyz0123456789"
+	var values []string
+	for range 200 {
+		value := make([]byte, 12)
+		for i := range value {
+			value[i] = letters[r.IntN(len(letters))]
+		}
+		values = append(values, string(value))
+	}
+	parts := "password: '" + strings.Join(values, "'\npassword: '") + "'\n"
+	for range 20_000 {
+		a, b := values[r.IntN(len(values))], values[r.IntN(len(values))]
+		parts += a[2:8] + "," + b[4:10] + ";"
+	}
+	matches := secret.Standard().Scan([]byte(parts), nil, nil)
+	last := matches[len(matches)-1]
+	if last.Rule != "unscanned" || last.End != len(parts) || last.Start < 10_000 || last.Start > len(parts)/2 {
+		t.Errorf("the last match is %v, want a match at the end of the %d bytes", last, len(parts))
+	}
+	value := values[0]
+	text := "password: '" + value + "'\n" + strings.Repeat(value+"\n", 900) + "the end"
+	if clean, _ := redact(secret.Standard(), text); strings.Contains(clean, value) || !strings.HasSuffix(clean, "the end") {
+		t.Errorf("900 copies: %.200q", clean[len(clean)-200:])
 	}
 }
 

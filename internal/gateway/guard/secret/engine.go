@@ -49,7 +49,8 @@ type Engine struct {
 	runFirst, runLast [256]uint16
 	beside            set // the characters that can precede or follow the long part of a format in runs
 	set               *literal.Set
-	reach             int    // the maximum number of bytes from a backslash to the end of the word of the next token
+	lead              set    // the characters that can precede the word of a format in a token
+	reach             int    // the maximum number of these characters
 	words             []word // the formats and names of each word in the set
 	scratch           sync.Pool
 }
@@ -121,7 +122,7 @@ func build(list string) (*Engine, error) {
 			if len(f.words) == 0 {
 				e.addRun(f)
 			}
-			e.reach = max(e.reach, len("\\x")+f.offset+maxWord)
+			e.addLead(f)
 			for _, text := range f.words {
 				w := at(text)
 				w.formats = append(w.formats, f)
@@ -138,6 +139,23 @@ func build(list string) (*Engine, error) {
 	}
 	e.scratch.New = func() any { return &scan{Engine: e} }
 	return e, nil
+}
+
+// addLead adds the characters before the word of a format to the engine's lead.
+func (e *Engine) addLead(f *format) {
+	e.reach = max(e.reach, f.offset)
+	size := 0
+	for _, p := range f.parts {
+		if size >= f.offset {
+			return
+		}
+		for b := range 256 {
+			if strings.IndexByte(p.text, byte(b)) >= 0 || p.text == "" && e.classes.has(p.class, byte(b)) {
+				e.lead[b] = true
+			}
+		}
+		size += p.size()
+	}
 }
 
 // addRun adds a format without a literal, and the characters that separate its long part from its other parts.

@@ -103,6 +103,7 @@ func (s *scan) sentenceEnd(text []byte, at int) int {
 		to--
 	}
 	value := text[at:to]
+	s.effort += judgeEffort(len(value))
 	q := measure(value)
 	if q.size < 8 || q.size > maxProse || q.digits == 0 || q.lower == 0 || q.upper == 0 && q.digits < 2 ||
 		q.wordy() && q.digits+q.other < 3 || !q.password(true) || isPlaceholder(value) || isNumber(value) || isLabel(value) ||
@@ -160,6 +161,7 @@ func (s *scan) tryFlag(text []byte, start, end int, dst []Match) []Match {
 	at := spacesQuotes.skip(text, end, 3)
 	to := s.runEnd(text, classSolid, at, len(text))
 	value := text[at:to]
+	s.effort += judgeEffort(len(value))
 	if to <= s.named || !measure(value).password(true) || isPlaceholder(value) || isFileName(value) {
 		return dst
 	}

@@ -24,8 +24,9 @@ type scan struct {
 	escaped bool
 	budget  int  // number of bytes that the scan may still decode
 	steps   int  // number of bytes of runs that were read
-	effort  int  // the work for the words that were found in this form of the text, in steps of about 2 ns
+	effort  int  // the work for the words that were found in this form of the text, in steps of about 10 ns
 	cut     bool // set if a quotation mark follows the beginning of a token
+	slash   int  // where nextBlock continues to look for backslashes
 	noise   int  // number of bytes that may still be compared without noise, see noise.go
 	quiet   []byte
 	levels  []*level
@@ -100,7 +101,7 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 		e.scratch.Put(s)
 	}()
 	s.known, s.cut = known, false
-	s.copies.reset()
+	s.copies.reset(len(text))
 	s.budget, s.noise = freeDecode+len(text), freeDecode+len(text)/2
 	found := s.scanText(text, s.matches[:0])
 	if s.copies.index() {
@@ -311,7 +312,6 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 		s.set.Scan(text, from, to, &s.hits)
 		for _, lane := range s.hits {
 			for _, hit := range lane {
-				s.effort += 2
 				for _, i := range s.set.Words(hit) {
 					w, start := &s.words[i], hit.End-s.set.Size(i)
 					if w.repeats && start > 0 && text[start-1] == text[start] {
@@ -354,26 +354,36 @@ func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 		return at, min(at+literal.Block, len(text))
 	}
 	from, to = at, at
-	for i := max(0, at-s.reach); i < len(text)-1 && to-from < literal.Block; i++ {
-		if text[i] != '\\' {
-			n := bytes.IndexByte(text[i:len(text)-1], '\\')
+	for ; s.slash < len(text)-1 && to-from < literal.Block; s.slash++ {
+		if text[s.slash] != '\\' {
+			if s.slash < to {
+				continue // IndexByte is slow if the next backslash is near
+			}
+			n := bytes.IndexByte(text[s.slash:len(text)-1], '\\')
 			if n < 0 {
+				s.slash = len(text)
 				break
 			}
-			i += n
+			s.slash += n
 		}
-		switch end := min(len(text), i+s.reach); {
-		case !takesLetter[text[i+1]] || end <= at:
+		if !takesLetter[text[s.slash+1]] {
+			continue
+		}
+		switch end := min(len(text), s.lead.skip(text, s.slash+1, s.reach+1)+maxWord); {
+		case end <= at:
 		case to == at:
-			from, to = max(at, i), end
-		case i < to:
-			to = end
+			from, to = max(at, s.slash), end
+		case s.slash <= to+near:
+			to = max(to, end)
 		default:
 			return from, to
 		}
 	}
 	return from, to
 }
+
+// near is the maximum distance between two parts of the text that are searched together.
+const near = 32
 
 // takesLetter contains the characters that can both follow the backslash of an escape and begin a token.
 var takesLetter = bytesOf("nrtux")
@@ -386,7 +396,7 @@ func afterBackslash(text []byte, at int) bool {
 // resetLayer discards all state about the previous text.
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
-	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
+	s.covered, s.named, s.context, s.rejected.end, s.effort, s.slash = 0, 0, context{}, 0, 0, 0
 }
 
 // runEnd returns the end of the run of class k that begins at text[at]. It stops at text[limit].
@@ -424,6 +434,7 @@ func (s *scan) span(text []byte, k class, at, limit int) int {
 		end++
 	}
 	s.steps += end - at
+	s.effort += (end - at) / 16
 	return end
 }
 
@@ -528,7 +539,7 @@ func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []M
 	if end <= *last {
 		return dst
 	}
-	s.effort += foundEffort
+	s.effort += foundEffort(end - start)
 	s.copies.add(rule, text[max(start, *last):end], rank < rankName)
 	*last = end
 	return append(dst, Match{rule, start, end, rank})

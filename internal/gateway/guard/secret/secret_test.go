@@ -98,6 +98,13 @@ func TestLayers(t *testing.T) {
 // A token behind the backslash of a path is found wherever the path is, and however many other backslashes there are.
 func TestPaths(t *testing.T) {
 	path := `C:\npm_` + "Zk3vT9wQx1Lm7RbN2cYd4Tp6Hs8Kf5Gj0XaE"
+	// The word of this format is not at the beginning of the token.
+	far := `C:\n1a2b3c4d5e` + "AAAAAAAAAA" + "zk3vt9wqx1lm7rbn2cyd4tp6hs8kf5gj0xae7h2m9p4"
+	for n := range 70 {
+		if m := scan(t, `\n`+strings.Repeat(`x`, n)+" "+far); len(m) != 1 || m[0].Rule != "dropbox-long-lived-token" {
+			t.Errorf("after %d letters, the matches are %v, want a token of Dropbox", n, m)
+		}
+	}
 	for _, before := range []string{`C:\temp `, `\n`, `\\`, "a word "} {
 		for n := range 70 {
 			text := strings.Repeat(before, 1_000) + strings.Repeat("x", n) + " " + path
@@ -207,6 +214,21 @@ func TestDecodedTextIsBounded(t *testing.T) {
 }
 
 // Once a value was found, all its copies, parts and encodings are found too.
+// A copy or part is found at every offset.
+func TestCopiesAtEveryOffset(t *testing.T) {
+	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
+	for shift := range 9 {
+		for from := range len(value) - 16 + 1 {
+			for to := from + 16; to <= len(value); to++ {
+				text := "password: '" + value + "'\n" + strings.Repeat("-", shift) + value[from:to] + " and more"
+				if m := scan(t, text); len(m) != 2 || text[m[1].Start:m[1].End] != value[from:to] {
+					t.Errorf("%q: the matches are %v", text, m)
+				}
+			}
+		}
+	}
+}
+
 func TestCopies(t *testing.T) {
 	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
 	first := "password: '" + value + "'\n"

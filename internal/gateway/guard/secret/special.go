@@ -11,6 +11,7 @@ func (s *scan) tryParameter(text []byte, start, end int, dst []Match) []Match {
 	to = padding.skip(text, to, 2)
 	value := text[end:to]
 	space, line := []byte("%20"), []byte("%0A")
+	s.effort += judgeEffort(len(value))
 	if !measure(value).token(40) || bytes.Contains(value, space) || bytes.Contains(value, line) {
 		return dst // the value is too short, or it is readable text
 	}
@@ -27,6 +28,7 @@ func (s *scan) tryBearer(text []byte, start, end int, dst []Match) []Match {
 	for to > at && text[to-1] == '.' {
 		to--
 	}
+	s.effort += judgeEffort(to - at)
 	if value := text[at:to]; to <= s.covered || !measure(value).token(12) || isPlaceholder(value) {
 		return dst
 	}
@@ -50,6 +52,7 @@ func (s *scan) tryCookie(text []byte, _, end int, dst []Match) []Match {
 		to := s.runEnd(text, classBare, nameEnd+1, len(text))
 		to = padding.skip(text, to, 2)
 		s.context.judged = to + 1
+		s.effort += 8 + judgeEffort(to-nameEnd)
 		value, shortest := text[nameEnd+1:to], 16
 		if name := text[at:nameEnd]; foldHasSuffix(name, "sid") || foldHasSuffix(name, "session") || s.judge(isSecretKey, name) {
 			shortest = 10
@@ -75,6 +78,7 @@ func (s *scan) tryURL(text []byte, _, end int, dst []Match) []Match {
 		return dst
 	}
 	user := text[end:to]
+	s.effort += judgeEffort(len(user))
 	colon := bytes.IndexByte(user[:min(len(user), 256)], ':')
 	if colon < 0 {
 		if q := measure(user); q.token(20) && !bytes.Contains(text[to:min(len(text), to+64)], []byte("sentry.io")) {
@@ -140,6 +144,7 @@ func (s *scan) tryUser(text []byte, start, end int, dst []Match) []Match {
 	default:
 		to = s.runEnd(text, classSolid, at, len(text))
 	}
+	s.effort += judgeEffort(to - at)
 	colon := bytes.IndexByte(text[at:min(to, at+128)], ':')
 	if colon < 0 {
 		return dst
