@@ -294,13 +294,8 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	}
 }
 
-// answers is a pool of buffers for response bodies. The length of a body is often unknown, so a new buffer would have
-// to grow several times and copy its content each time. A reused buffer is often large enough already.
-var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// reused reports whether a buffer is small enough to return to the pool. A larger buffer is not copied: the answer
-// keeps it.
-func reused(b *bytes.Buffer) bool { return b.Cap() <= 2*readSize }
+// answers is a pool of buffers for response bodies.
+var answers = sync.Pool{New: func() any { return new(make([]byte, 0, readSize)) }}
 
 // readJSON reads and delivers a body that contains one message or a batch.
 func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
@@ -308,21 +303,41 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	if resp.ContentLength > int64(limit) {
 		return &TooLargeError{Limit: limit}
 	}
-	b := answers.Get().(*bytes.Buffer)
-	defer func() {
-		if reused(b) {
-			b.Reset()
-			answers.Put(b)
-		}
-	}()
-	if _, err := b.ReadFrom(io.LimitReader(resp.Body, int64(limit)+1)); err != nil {
+	b := answers.Get().(*[]byte)
+	defer answers.Put(b)
+	body, err := readBody((*b)[:0], resp.Body, int(resp.ContentLength), limit)
+	if err != nil {
 		return err
 	}
-	if b.Len() > limit {
-		return &TooLargeError{Limit: limit}
-	}
-	_, err := t.conn.deliver(b.Bytes(), !reused(b), id)
+	// A larger body is not in the pool's buffer, so the answer can keep it.
+	_, err = t.conn.deliver(body, cap(body) > readSize, id)
 	return err
+}
+
+// maxAnnounced is how much of a body must have arrived before its announced length counts.
+const maxAnnounced = 1 << 20
+
+// readBody appends a body to b. The length is the announced length of the body, or -1 if it is unknown.
+func readBody(b []byte, body io.Reader, length, limit int) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			size := 0
+			if len(b) >= maxAnnounced || length < maxAnnounced {
+				size = length
+			}
+			b = grown(b, size, limit)
+		}
+		n, err := body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case len(b) > limit:
+			return nil, &TooLargeError{Limit: limit}
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // refusal converts a response with a non-2xx status to an error.

@@ -41,10 +41,10 @@ func (l *lineReader) nextLine() (line []byte, owned bool, err error) {
 		owned = true
 		var long []byte
 		for err == bufio.ErrBufferFull && len(long) <= l.limit {
-			long = append(long, line...)
+			long = l.add(long, line)
 			line, err = l.ReadSlice('\n')
 		}
-		line = append(long, line...)
+		line = l.add(long, line)
 	}
 	if whole, ended := bytes.CutSuffix(line, []byte("\n")); ended {
 		line = bytes.TrimSuffix(whole, []byte("\r"))
@@ -55,6 +55,27 @@ func (l *lineReader) nextLine() (line []byte, owned bool, err error) {
 		return nil, false, &TooLargeError{Limit: l.limit}
 	}
 	return line, owned, err
+}
+
+// add appends a part to a line.
+func (l *lineReader) add(line, part []byte) []byte {
+	if len(line)+len(part) > cap(line) {
+		line = grown(line, 0, l.limit+2*readSize)
+	}
+	return append(line, part...)
+}
+
+// grown returns a copy of b with a larger capacity. The size is the final size of the text, or 0 if it is unknown. A
+// text of unknown size soon gets a capacity of one byte more than the limit: the kernel provides memory only for the
+// part that is used, and all copies together remain small.
+func grown(b []byte, size, limit int) []byte {
+	if size <= cap(b) {
+		size = 4 * max(cap(b), readSize)
+		if size > limit/4 {
+			size = limit
+		}
+	}
+	return append(make([]byte, 0, size+1), b...)
 }
 
 // eventReader reads a text/event-stream whose lines end in LF or CRLF. It does not support a lone CR as a line
@@ -81,7 +102,7 @@ func (r *eventReader) release() { r.lines.release() }
 // event at the end of the stream is dropped, as the HTML standard requires.
 func (r *eventReader) nextEvent() (name string, data []byte, err error) {
 	for {
-		line, _, err := r.lines.nextLine()
+		line, owned, err := r.lines.nextLine()
 		if _, large := errors.AsType[*TooLargeError](err); large || len(data) > r.limit {
 			return "", nil, &TooLargeError{Limit: r.limit}
 		}
@@ -103,7 +124,9 @@ func (r *eventReader) nextEvent() (name string, data []byte, err error) {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
 		case "data":
-			if data == nil {
+			if data == nil && owned {
+				data = value
+			} else if data == nil {
 				data = append([]byte{}, value...)
 			} else {
 				data = append(append(data, '\n'), value...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -197,4 +198,41 @@ func referenceEvents(stream []byte) (events []string) {
 		}
 	}
 	return events
+}
+
+// A large message needs little more memory than its limit, however it arrives.
+func TestMemoryOfLargeMessages(t *testing.T) {
+	const limit, size = 64 << 20, 60 << 20
+	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	stream := func(prefix, end string) io.Reader {
+		return io.MultiReader(strings.NewReader(prefix), bytes.NewReader(text), strings.NewReader(end))
+	}
+	for name, read := range map[string]func() ([]byte, error){
+		"a body": func() ([]byte, error) { return readBody(make([]byte, 0, readSize), stream("", ""), -1, limit) },
+		"a body of known length": func() ([]byte, error) {
+			return readBody(make([]byte, 0, readSize), stream("", ""), size, limit)
+		},
+		"a line": func() ([]byte, error) {
+			line, _, err := newLineReader(stream("", "\n"), limit).nextLine()
+			return line, err
+		},
+		"an event": func() ([]byte, error) {
+			_, data, err := newEventReader(stream("data: ", "\n\n"), limit).nextEvent()
+			return data, err
+		},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := read()
+		runtime.ReadMemStats(&after)
+		if err != nil || !bytes.Equal(got, text) {
+			t.Fatalf("%s: %d bytes, error %v", name, len(got), err)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > limit+limit/4 {
+			t.Errorf("%s of %d MiB needs %d MiB of memory", name, size>>20, used>>20)
+		}
+	}
+	if _, err := readBody(nil, stream("", ""), -1, size-1); err == nil {
+		t.Error("a body above the limit was read")
+	}
 }
