@@ -220,8 +220,21 @@ func (s *Session) strict(now time.Time) bool {
 // read adds running texts to the memory. A nil text separates objects, such as two mails; texts without nil between
 // them belong to the same object.
 func (m *Memory) read(src Source, texts [][]byte) {
+	left := maxMemory // the beginning of a longer result would be removed at once
+	first := len(texts)
+	for first > 0 && left >= len(texts[first-1]) {
+		first--
+		left -= len(texts[first])
+	}
+	if first > 0 {
+		m.forgot = src.Time
+		first--
+	}
 	begins := true
-	for _, text := range texts {
+	for i, text := range texts[first:] {
+		if i == 0 && len(text) > left {
+			text = text[len(text)-left:]
+		}
 		if len(text) > 0 {
 			m.add(&src, text, begins)
 		}
