@@ -18,8 +18,11 @@ type Bytes struct {
 	by  map[string]int64
 }
 
-// NewBytes returns the limits of a process. One principal can use a quarter of the process's limit.
+// NewBytes returns the limits of a process for requests. One principal can use a quarter of the process's limit.
 func NewBytes() *Bytes { return &Bytes{Each: 64 << 20, All: 256 << 20} }
+
+// NewAnswerBytes returns the limits of a process for answers, so that a result of 64 MiB can be sent.
+func NewAnswerBytes() *Bytes { return &Bytes{Each: 80 << 20, All: 320 << 20} }
 
 // RetryHint is for requests that were refused with a BusyError before they were carried out.
 const RetryHint = "send the request again when one of them is answered"

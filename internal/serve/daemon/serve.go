@@ -164,7 +164,7 @@ func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{options: o, requestBytes: limit.NewBytes(), answerBytes: limit.NewBytes(), run: rand.Text()}
+	d := &Daemon{options: o, requestBytes: limit.NewBytes(), answerBytes: limit.NewAnswerBytes(), run: rand.Text()}
 	d.streams.keys = map[string]*watchedKey{}
 	cert, err := d.readCertificate()
 	if err != nil {

@@ -31,12 +31,12 @@ func HoldAnswer(ctx context.Context, size int) (release func(), err error) {
 
 // hold returns the message that answers a request. If [HoldAnswer] fails, the message contains its error. The caller
 // must call release when the message is sent.
-func hold(ctx context.Context, id, result jsontext.Value, problem *rpcError) (message []byte, sent *rpcError, release func()) {
-	message = answer(id, result, problem)
-	release, err := HoldAnswer(ctx, len(message))
+func hold(ctx context.Context, id, result jsontext.Value, problem *rpcError) (m message, sent *rpcError, release func()) {
+	m = answer(id, result, problem)
+	release, err := HoldAnswer(ctx, m.size())
 	if err != nil {
 		problem = &rpcError{Code: internalError, Message: err.Error()}
 		return answer(id, nil, problem), problem, func() {}
 	}
-	return message, problem, release
+	return m, problem, release
 }

@@ -73,7 +73,7 @@ func TestBusy(t *testing.T) {
 
 	var out bytes.Buffer
 	s := &session{out: &out, bytes: &limit.Bytes{Each: 10, All: 10}}
-	s.peer = newPeer(nil, "", "me", func([]byte) bool { return true })
+	s.peer = newPeer(nil, "", "me", func(message) bool { return true })
 	var calls sync.WaitGroup
 	s.handle(t.Context(), []byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a long name"}}`), &calls)
 	calls.Wait()
@@ -90,7 +90,7 @@ func TestAnswersAreHeld(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	var out bytes.Buffer
 	s := &session{agent: w.agent, out: &out, bytes: limit.NewBytes()}
-	s.peer = newPeer(w.agent, "", "me", func([]byte) bool { return true })
+	s.peer = newPeer(w.agent, "", "me", func(message) bool { return true })
 	for _, held := range []int64{0, 99_990, 0} {
 		release, err := answers.Take("me", held)
 		if err != nil {
@@ -112,5 +112,22 @@ func TestAnswersAreHeld(t *testing.T) {
 	}
 	if _, err := answers.Take("me", answers.Each); err != nil {
 		t.Errorf("after all answers were sent, their bytes still count: %v", err)
+	}
+}
+
+// A large result is sent without a copy, in one line.
+func TestLargeResultIsNotCopied(t *testing.T) {
+	result := []byte(`{"text":"` + strings.Repeat("x", 2*maxCopied) + `"}`)
+	m := answer([]byte("1"), result, nil)
+	if len(m) != 3 || &m[1][0] != &result[0] {
+		t.Errorf("the message has %d parts, want three with the result itself", len(m))
+	}
+	var sent bytes.Buffer
+	if err := m.write(&sent); err != nil || sent.String() != `{"jsonrpc":"2.0","id":1,"result":`+string(result)+"}" || sent.Len() != m.size() {
+		t.Errorf("%d bytes were sent as %.50q", m.size(), sent.String())
+	}
+	lines := bytes.Replace(result, []byte(":"), []byte(":\r\n"), 1)
+	if m = answer([]byte("1"), lines, nil); len(m) != 1 || bytes.ContainsAny(m[0], "\r\n") || !bytes.Contains(lines, []byte("\r\n")) {
+		t.Errorf("a result with line ends is sent as %.50q", m[0])
 	}
 }

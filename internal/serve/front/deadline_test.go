@@ -24,11 +24,11 @@ func (w *timed) Write(p []byte) (int, error) {
 func TestSilenceHasNoDeadline(t *testing.T) {
 	w := &timed{ResponseRecorder: httptest.NewRecorder()}
 	s := &reply{w: w, control: http.NewResponseController(w), stream: true}
-	if !s.event([]byte("{}")) || w.atWrite.IsZero() || !w.until.IsZero() {
+	if !s.event(message{[]byte("{}")}) || w.atWrite.IsZero() || !w.until.IsZero() {
 		t.Errorf("the deadline is %v during the message and %v after it", w.atWrite, w.until)
 	}
 	// After the handler returns, net/http writes the end of the stream.
-	if s.finish(http.StatusOK, []byte("{}")); w.atWrite.IsZero() || w.until.IsZero() {
+	if s.finish(http.StatusOK, message{[]byte("{}")}); w.atWrite.IsZero() || w.until.IsZero() {
 		t.Errorf("the deadline is %v during the last message and %v after it", w.atWrite, w.until)
 	}
 }

@@ -217,7 +217,7 @@ func (p *httpSession) close(s *reply) {
 
 // send sends a server's message to the client and reports whether that succeeded. It tries the open replies first,
 // starting with the newest. Then it tries the stream that the client opened with GET.
-func (p *httpSession) send(message []byte) bool {
+func (p *httpSession) send(m message) bool {
 	p.mu.Lock()
 	ways := slices.Clone(p.replies)
 	if p.stream != nil {
@@ -225,7 +225,7 @@ func (p *httpSession) send(message []byte) bool {
 	}
 	p.mu.Unlock()
 	for _, s := range slices.Backward(ways) {
-		if s.event(message) {
+		if s.event(m) {
 			return true
 		}
 	}

@@ -1,6 +1,8 @@
 package front
 
 import (
+	"bytes"
+	"io"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -66,14 +68,48 @@ func newRequest(m mcpwire.Message) *request {
 	return r
 }
 
-// encode joins the parts of a JSON object and adds the closing brace. The result is one line.
-func encode(parts ...[]byte) []byte {
-	b := slices.Concat(append(parts, []byte("}"))...)
+// message is an encoded JSON-RPC message in one line. A large result is a part of its own, because it is not copied.
+type message [][]byte
+
+func (m message) size() (n int) {
+	for _, part := range m {
+		n += len(part)
+	}
+	return n
+}
+
+// write writes the message to w.
+func (m message) write(w io.Writer) error {
+	for _, part := range m {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxCopied is the maximum size of a part that encode copies.
+const maxCopied = 256 << 10
+
+// encode joins the parts of a JSON object and adds the closing brace.
+func encode(parts ...[]byte) message {
+	parts = append(parts, []byte("}"))
+	large := slices.IndexFunc(parts, func(part []byte) bool {
+		return len(part) > maxCopied && bytes.IndexByte(part, '\n') < 0 && bytes.IndexByte(part, '\r') < 0
+	})
+	if large < 0 {
+		return message{join(parts)}
+	}
+	return message{join(parts[:large]), parts[large], join(parts[large+1:])}
+}
+
+func join(parts [][]byte) []byte {
+	b := slices.Concat(parts...)
 	mcpwire.OneLine(b)
 	return b
 }
 
-func notification(method string, params jsontext.Value) []byte {
+func notification(method string, params jsontext.Value) message {
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
 	}
@@ -81,7 +117,7 @@ func notification(method string, params jsontext.Value) []byte {
 }
 
 // answer encodes the answer to the request with this id. The id is nil if the request was not a valid message.
-func answer(id, result jsontext.Value, err *rpcError) []byte {
+func answer(id, result jsontext.Value, err *rpcError) message {
 	if id == nil {
 		id = jsontext.Value("null")
 	}

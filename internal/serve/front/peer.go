@@ -24,7 +24,7 @@ type peer struct {
 	key       string // unique among current peers; also the key of the client's own server connections
 	principal string
 	// send sends a message to the client. It returns false if this is not possible, for example because no stream is open.
-	send func(message []byte) bool
+	send func(message) bool
 
 	// attributes contains the attributes from the credential of the latest request. A client can renew its token within
 	// a session.
@@ -41,7 +41,7 @@ type peer struct {
 	signIns      map[string]pendingSignIn        // the sign-ins that the client was asked for, by server
 }
 
-func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
+func newPeer(a *Agent, key, principal string, send func(message) bool) *peer {
 	return &peer{
 		agent: a, key: key, principal: principal, send: send,
 		watched: map[string]bool{}, running: map[string]context.CancelFunc{}, asked: map[string]chan mcpwire.Message{},

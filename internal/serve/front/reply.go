@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -27,24 +28,29 @@ type reply struct {
 }
 
 // event sends a message on the stream and reports whether that succeeded. The first message starts the stream.
-func (s *reply) event(message []byte) bool {
+func (s *reply) event(m message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.done && s.stream && s.write("event: message\ndata: ", message)
+	return !s.done && s.stream && s.write("event: message\ndata: ", m)
 }
 
 // write writes head, the message and an empty line to the stream. The parameter head contains the lines before the
 // message. The caller must hold the mutex.
-func (s *reply) write(head string, message []byte) bool {
+func (s *reply) write(head string, m message) bool {
 	s.begin()
 	// Because of the deadline, a client that does not read is disconnected.
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
-	for _, part := range [...][]byte{[]byte(head), message, []byte("\n\n")} {
-		if _, err := s.w.Write(part); err != nil {
-			return false
-		}
+	_, err := io.WriteString(s.w, head)
+	if err == nil {
+		err = m.write(s.w)
 	}
-	err := s.control.Flush()
+	if err == nil {
+		_, err = io.WriteString(s.w, "\n\n")
+	}
+	if err != nil {
+		return false
+	}
+	err = s.control.Flush()
 	if !s.done {
 		// Remove the deadline. When a write deadline expires, the HTTP/2 server resets the stream, even if nothing is
 		// being written at that time.
@@ -70,7 +76,7 @@ func (s *reply) notify(method string, params jsontext.Value) { s.event(notificat
 var contentJSON = []string{"application/json"}
 
 // finish sends the last message. The status is used only if no stream has been started.
-func (s *reply) finish(status int, message []byte) {
+func (s *reply) finish(status int, m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
@@ -78,15 +84,15 @@ func (s *reply) finish(status int, message []byte) {
 	}
 	s.done = true
 	if s.started || s.now && status == http.StatusOK {
-		s.write("event: message\ndata: ", message)
+		s.write("event: message\ndata: ", m)
 		return
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
 	h := s.w.Header()
 	h["Content-Type"] = contentJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(message))}
+	h["Content-Length"] = []string{strconv.Itoa(m.size())}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // the write fails only if the client has disconnected
+	_ = m.write(s.w) // the write fails only if the client has disconnected
 }
 
 // answer completes a request. It sends the result if the client is still waiting for it.

@@ -48,7 +48,7 @@ type session struct {
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := limit.NewBytes()
+	answers := limit.NewAnswerBytes()
 	ctx = WithAnswers(ctx, func(size int64) (func(), error) { return answers.Take(principal, size) })
 	s := &session{agent: a, out: out, bytes: limit.NewBytes()}
 	s.peer = newPeer(a, stdioKey, principal, s.send)
@@ -195,10 +195,11 @@ func (s *session) notify(method string, params jsontext.Value) { s.send(notifica
 // reply answers the request with this id. The id is nil if the request was not a valid message.
 func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answer(id, result, err)) }
 
-func (s *session) send(message []byte) bool {
+func (s *session) send(m message) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	// A failed write does not close the session. The session is closed when the client's input ends.
-	_, err := s.out.Write(append(message, '\n'))
-	return err == nil
+	last := len(m) - 1
+	m[last] = append(m[last], '\n')
+	return m.write(s.out) == nil
 }
