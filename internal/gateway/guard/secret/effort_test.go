@@ -102,6 +102,18 @@ func TestSearchForCopiesIsBounded(t *testing.T) {
 	}
 }
 
+// The scan of a long value after a name does not stop.
+func TestLongValues(t *testing.T) {
+	value := strings.Repeat("Zk3vT9wQx1Lm7RbN2cYd4Tp6.", 1<<20/25)
+	for _, before := range []string{"token ", "token=", "password: ", "Bearer ", "Cookie: a=", "https://", `key="`} {
+		for _, m := range secret.Standard().Scan([]byte(before+value+"\nthe end"), nil, nil) {
+			if m.Rule == "unscanned" {
+				t.Errorf("%q: the text is not scanned after %d bytes", before, m.Start)
+			}
+		}
+	}
+}
+
 // Long lists of secrets are scanned to their end.
 func TestListsOfSecrets(t *testing.T) {
 	e := secret.Standard()

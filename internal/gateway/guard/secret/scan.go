@@ -116,6 +116,23 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 	return append(dst, found...), s.cut
 }
 
+// AddCopies adds to the matches in a text all further copies of the values that were found.
+func (e *Engine) AddCopies(text []byte, found []Match) []Match {
+	s := e.scratch.Get().(*scan)
+	defer e.scratch.Put(s)
+	s.copies.reset(len(text))
+	for _, m := range found {
+		if m.Rule != RuleUnscanned {
+			s.copies.add(m.Rule, text[m.Start:m.End], m.rank < rankName)
+		}
+	}
+	if !s.copies.index() {
+		return found
+	}
+	s.forms, s.kept = append(s.forms[:0], textForm{text: text, last: len(found)}), append(s.kept[:0], found...)
+	return Merge(s.findCopies(found))
+}
+
 // scanText scans a text and everything that can be decoded from it.
 func (s *scan) scanText(text []byte, dst []Match) []Match {
 	s.forms, s.kept, s.used = s.forms[:0], s.kept[:0], 0
@@ -434,7 +451,6 @@ func (s *scan) span(text []byte, k class, at, limit int) int {
 		end++
 	}
 	s.steps += end - at
-	s.effort += (end - at) / 16
 	return end
 }
 
