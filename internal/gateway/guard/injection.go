@@ -122,25 +122,28 @@ func (i *Injections) find(ctx context.Context, doc []byte) (edits []edit, err er
 	s := i.scratch.Get().(*scratch)
 	defer i.scratch.Put(s)
 	s.visitValues(doc, func(start, end int, _ bool, _ []byte) bool {
-		text, escaped := doc[start:end], false
-		if bytes.IndexByte(text, '\\') >= 0 && s.view.JSON(text) {
-			text, escaped = s.view.Text, true
-		}
-		var hits []deny.Hit
-		if hits, err = i.list.FindAll(ctx, text); err != nil {
-			return false
-		}
-		for _, h := range hits {
-			if escaped {
-				h.Start, h.End = s.view.Range(h.Start, h.End)
+		windows(doc[start:end], func(at int, text []byte) bool {
+			base, escaped := start+at, false
+			if bytes.IndexByte(text, '\\') >= 0 && s.view.JSON(text) {
+				text, escaped = s.view.Text, true
 			}
-			if n := len(edits); n > 0 && start+h.Start < edits[n-1].end {
-				edits[n-1].end = max(edits[n-1].end, start+h.End)
-				continue
+			var hits []deny.Hit
+			if hits, err = i.list.FindAll(ctx, text); err != nil {
+				return false
 			}
-			edits = append(edits, edit{Injection, h.Pattern, start + h.Start, start + h.End})
-		}
-		return true
+			for _, h := range hits {
+				if escaped {
+					h.Start, h.End = s.view.Range(h.Start, h.End)
+				}
+				if n := len(edits); n > 0 && base+h.Start < edits[n-1].end {
+					edits[n-1].end = max(edits[n-1].end, base+h.End)
+					continue
+				}
+				edits = append(edits, edit{Injection, h.Pattern, base + h.Start, base + h.End})
+			}
+			return true
+		})
+		return err == nil
 	})
 	return edits, err
 }

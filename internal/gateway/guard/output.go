@@ -127,6 +127,22 @@ func withheld(format string, args ...any) *call.Refusal {
 // scan returns the positions of the secrets in a JSON document. The second result reports whether a string ends with the
 // beginning of a token.
 func (o *Output) scan(doc []byte) (matches []secret.Match, cut bool) {
+	windows(doc, func(at int, part []byte) bool {
+		found, endsEarly := o.scanWindow(part)
+		for _, m := range found {
+			m.Start, m.End = m.Start+at, m.End+at
+			matches = append(matches, m)
+		}
+		cut = cut || endsEarly
+		return true
+	})
+	if len(doc) > maxWhole {
+		matches = secret.Standard().AddCopies(doc, secret.Merge(matches))
+	}
+	return matches, cut
+}
+
+func (o *Output) scanWindow(doc []byte) (matches []secret.Match, cut bool) {
 	e := secret.Standard()
 	v := o.views.Get().(*view.View)
 	defer o.views.Put(v)

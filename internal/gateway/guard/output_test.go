@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -251,5 +252,64 @@ func TestSlowTextsAreRedacted(t *testing.T) {
 		if again, findings, refusal := o.Check(out); refusal != nil || len(findings) > 0 {
 			t.Errorf("%q: a second check changed the result from %d to %d bytes: %v", unit, len(out), len(again), refusal)
 		}
+	}
+}
+
+// In a large result, a secret is found wherever the border of a window is.
+func TestLargeResults(t *testing.T) {
+	const window = 4 << 20
+	o := output(t, guard.OutputRules{})
+	line := "2026-11-19 12:00:01 INFO the request was answered with status 200\n"
+	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
+	for name, form := range map[string]struct {
+		filler, secret string
+		encode         func(string) string
+	}{
+		"a token":   {"abcdefgh.", "(" + pat + ")", strings.Clone},
+		"a value":   {line, "\npassword: '" + value + "'\n", strings.Clone},
+		"in base64": {strings.Repeat(line, 3), "\npassword: '" + value + "'\n", encode},
+	} {
+		filler := strings.Repeat(form.filler, 9*window/4/len(form.filler))
+		filler = filler[:len(filler)/3*3]
+		for _, from := range []int{-20, 0, window / 2} {
+			at := (window + from - 40) / 3 * 3
+			if name == "in base64" {
+				at = at / 4 * 3
+			}
+			doc := text("The answer is: " + form.encode(filler[:at]+form.secret+filler[at:]))
+			out, findings, refusal := o.Check(jsontext.Value(doc))
+			leaked := strings.Contains(string(out), pat) || strings.Contains(string(out), value) || strings.Contains(string(out), encode(form.secret)[8:24])
+			if refusal != nil || len(findings) != 1 || leaked {
+				t.Errorf("%s, %d bytes from the border: findings %v, refusal %v", name, from, findings, refusal)
+			}
+			if name != "in base64" && len(out) < len(doc)-100 {
+				t.Errorf("%s, %d bytes from the border: %d of %d bytes are left", name, from, len(out), len(doc))
+			}
+		}
+	}
+}
+
+// A value that was recognized by its name in one window is redacted in the other windows too.
+func TestCopiesInLargeResults(t *testing.T) {
+	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
+	filler := strings.Repeat("the request was answered with status 200\n", 300_000)
+	out, _, refusal := output(t, guard.OutputRules{}).Check(jsontext.Value(text("first " + value + " " + filler + "password: '" + value + "'")))
+	if refusal != nil || strings.Contains(string(out), value) {
+		t.Errorf("the copy is left; refusal %v", refusal)
+	}
+}
+
+// The search of a large result does not need memory for all of its decoded text.
+func TestMemoryOfLargeResults(t *testing.T) {
+	o := output(t, guard.OutputRules{})
+	doc := jsontext.Value(text(strings.Repeat("the request was answered with status 200\n", 800_000)))
+	o.Check(doc[:len(doc)/8]) // make the buffers that are reused
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out, _, refusal := o.Check(doc)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; refusal != nil || len(out) != len(doc) || used > uint64(len(doc))/2 {
+		t.Errorf("the search of %d MiB used %d MiB; refusal %v", len(doc)>>20, used>>20, refusal)
 	}
 }
