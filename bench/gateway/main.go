@@ -132,7 +132,7 @@ func large(ctx context.Context, ways []*way) error {
 		if w.middle == nil {
 			continue
 		}
-		for _, mib := range []int{1, 30} { // the largest message has 32 MiB
+		for _, mib := range []int{1, 30, 64} {
 			if w.shared && mib > 1 {
 				continue // the SDK's client reads no longer line
 			}
