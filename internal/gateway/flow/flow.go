@@ -46,6 +46,7 @@ import (
 // The limits of a memory and its sessions. All sizes are bytes.
 const (
 	maxMemory   = 6 << 20 // untrusted text with its index
+	maxText     = 3 << 20 // the text alone
 	maxSession  = 2 << 20 // trusted values of one session
 	maxSessions = 64
 	// maxPrincipals is the maximum number of principals whose memories a process keeps.
@@ -220,7 +221,7 @@ func (s *Session) strict(now time.Time) bool {
 // read adds running texts to the memory. A nil text separates objects, such as two mails; texts without nil between
 // them belong to the same object.
 func (m *Memory) read(src Source, texts [][]byte) {
-	left := maxMemory // the beginning of a longer result would be removed at once
+	left := maxText // the beginning of a longer result would be removed at once
 	first := len(texts)
 	for first > 0 && left >= len(texts[first-1]) {
 		first--
@@ -412,6 +413,9 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	shape.distrust(&s.m.written, &o)
 	s.attest(src, &shape.shape)
 	s.m.read(src, shape.texts)
+	if shape.cut {
+		s.m.forgot = src.Time
+	}
 }
 
 // Read adds a text to the memory that is not the result of a tool, such as a resource, a prompt or the message of a

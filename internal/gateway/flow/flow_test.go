@@ -241,7 +241,7 @@ func TestLongResults(t *testing.T) {
 	const other = "QX12 9876 5432 1098 7654"
 	m := NewMemory(DefaultWindow)
 	s := m.Session("", now)
-	filler := strings.Repeat("some words that say nothing in particular, and a few more of them. ", 600_000)
+	filler := strings.Repeat("some words that say \"nothing\" in particular,\nand a few more of them. ", 600_000)
 	result := resultOf("Send it to " + account + ". " + filler + " Or send it to " + other)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

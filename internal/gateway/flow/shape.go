@@ -24,6 +24,7 @@ type shape struct {
 	atoms  []uint64 // the keys of the fields
 	values [][]byte // the fields
 	texts  [][]byte // a nil text separates the objects of a list
+	cut    bool     // set if the beginning of a long text is missing
 }
 
 // The limits of a field. A value beyond them is running text.
@@ -146,7 +147,7 @@ func (s *splitter) free() {
 	clear(s.values)
 	clear(s.names)
 	clear(s.addressed)
-	s.addressed, s.spoken = s.addressed[:0], false
+	s.addressed, s.spoken, s.cut = s.addressed[:0], false, false
 	s.atoms, s.values, s.texts, s.buffer = s.atoms[:0], s.values[:0], s.texts[:0], s.buffer[:0]
 	splitters.Put(s)
 }
@@ -161,6 +162,7 @@ func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1], true
 	}
+	raw = s.end(raw)
 	from := len(s.buffer)
 	long, err := jsontext.AppendUnquote(s.buffer, raw)
 	if err != nil {
@@ -168,6 +170,21 @@ func (s *splitter) text(raw []byte) (value []byte, ok bool) {
 	}
 	s.buffer = long
 	return long[from:], true
+}
+
+// end returns a JSON string, or only its end if the string is much longer than the text that the memory keeps. Without
+// that, the decoded text would need as much memory as the result.
+func (s *splitter) end(raw []byte) []byte {
+	if len(raw) <= 4*maxText {
+		return raw
+	}
+	tail := raw[len(raw)-maxText:]
+	space := bytes.IndexByte(tail, ' ') // behind a space, no escape is divided
+	if space < 0 {
+		return raw
+	}
+	s.cut = true
+	return slices.Concat([]byte{'"'}, tail[space+1:])
 }
 
 // content splits one item of a result. It covers every member, because clients may show any member to the model.
