@@ -33,7 +33,7 @@ type Options struct {
 	// seconds for HTTP.
 	ProbeTimeout time.Duration
 
-	// MaxMessage is the maximum size of a message in bytes, in both directions. The default is 72 MiB.
+	// MaxMessage is the maximum size of a message in bytes, in both directions. The default is 65 MiB.
 	MaxMessage int
 
 	// MaxPending is the maximum number of calls that can wait for an answer at the same time. The default is 1024.
@@ -72,7 +72,7 @@ type Options struct {
 const MaxNotification = 256 << 10
 
 const (
-	defaultMessage = 72 << 20 // a result of 64 MiB, and the message around it
+	defaultMessage = 65 << 20 // a result of 64 MiB, and the message around it
 	defaultPending = 1024
 	defaultNoise   = 1000
 	maxNoiseLine   = 4 << 10

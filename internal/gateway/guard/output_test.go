@@ -257,7 +257,7 @@ func TestSlowTextsAreRedacted(t *testing.T) {
 
 // In a large result, a secret is found wherever the border of a window is.
 func TestLargeResults(t *testing.T) {
-	const window = 4 << 20
+	const window = 1 << 20
 	o := output(t, guard.OutputRules{})
 	line := "2026-11-19 12:00:01 INFO the request was answered with status 200\n"
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -270,9 +270,9 @@ func TestLargeResults(t *testing.T) {
 		"a value":   {line, "\npassword: '" + value + "'\n", strings.Clone},
 		"in base64": {strings.Repeat(line, 3), "\npassword: '" + value + "'\n", encode},
 	} {
-		filler := strings.Repeat(form.filler, 9*window/4/len(form.filler))
+		filler := strings.Repeat(form.filler, 5*window/len(form.filler))
 		filler = filler[:len(filler)/3*3]
-		for _, from := range []int{-20, 0, window / 2} {
+		for _, from := range []int{-20, 0, window / 2, 3*window - 20} {
 			at := (window + from - 40) / 3 * 3
 			if name == "in base64" {
 				at = at / 4 * 3

@@ -4,8 +4,8 @@ package guard
 // of a window continues for overlap bytes in the next window, so it finds what lies at the border. What depends on text
 // that is further away, such as the header of a long table, counts only in its own window.
 const (
-	maxWhole = 8 << 20 // the maximum size of a text that is searched as a whole
-	window   = 4 << 20
+	maxWhole = 4 << 20 // the maximum size of a text that is searched as a whole
+	window   = 1 << 20
 	overlap  = 64 << 10
 	maxWord  = 4 << 10 // the maximum size of a word that is not divided
 )
