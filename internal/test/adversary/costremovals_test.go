@@ -12,6 +12,7 @@ func init() {
 		{"P476", "internal/exec/mcpwire/lines.go", `4 * max(cap(b), readSize)`, `max(cap(b)+cap(b)/4, readSize)`, "./internal/exec/mcpwire", "TestMemoryOfLargeMessages"},
 		{"P476", "internal/gateway/guard/window.go", `len(text) <= maxWhole`, `true`, "./internal/gateway/guard", "TestMemoryOfLargeResults"},
 		{"P476", "internal/gateway/flow/flow.go", `	left := maxText //`, `	left := 1 << 40 //`, "./internal/gateway/flow", "TestLongResults"},
+		{"P476", "internal/gateway/flow/shape.go", `len(raw) <= 4*maxText`, `true`, "./internal/gateway/flow", "TestLongResults"},
 		{"P476", "internal/serve/front/message.go", `return len(part) > maxCopied &&`, `return false &&`, "./internal/serve/front", "TestLargeResultIsNotCopied"},
 		{"P477", "internal/gateway/guard/window.go", `overlap  = 64 << 10`, `overlap  = 0`, "./internal/gateway/guard", "TestLargeResults"},
 		{"P477", "internal/gateway/guard/window.go", `return end - (end-word)%4`, `return end`, "./internal/gateway/guard", "TestLargeResults"},
