@@ -113,7 +113,7 @@ func TestBadServers(t *testing.T) {
 	}{
 		{"exits immediately", "exit", call.ServerUnavailable, []string{"exit status 3", "the database is on fire"}},
 		{"sends broken JSON", "broken-list", call.ServerUnavailable, []string{"malformed"}},
-		{"sends a line of 100 MB", "huge-list", call.ServerUnavailable, []string{"larger than the limit of 33554432 bytes"}},
+		{"sends a line of 100 MB", "huge-list", call.ServerUnavailable, []string{"larger than the limit of 68157440 bytes"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
