@@ -24,7 +24,7 @@ type shape struct {
 	atoms  []uint64 // the keys of the fields
 	values [][]byte // the fields
 	texts  [][]byte // a nil text separates the objects of a list
-	cut    bool     // set if the beginning of a long text is missing
+	cut    bool     // set if the beginning of a long text is missing; the rest has no fields, because its form is unknown
 }
 
 // The limits of a field. A value beyond them is running text.
@@ -298,7 +298,7 @@ var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|
 func (s *splitter) document(text []byte) {
 	trimmed := bytes.TrimSpace(text)
 	switch {
-	case s.opaque:
+	case s.opaque || s.cut:
 		s.texts = append(s.texts, text)
 	case len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') && rawjson.Valid(trimmed):
 		s.json(trimmed, false, 0)
@@ -450,7 +450,7 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 
 // leaf adds one value to the fields if it is short and inText is not set, and otherwise to the running text.
 func (s *splitter) leaf(value []byte, inText bool) {
-	if s.opaque || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms {
+	if s.opaque || s.cut || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms {
 		s.texts = append(s.texts, value)
 		return
 	}

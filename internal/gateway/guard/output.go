@@ -127,8 +127,12 @@ func withheld(format string, args ...any) *call.Refusal {
 // scan returns the positions of the secrets in a JSON document. The second result reports whether a string ends with the
 // beginning of a token.
 func (o *Output) scan(doc []byte) (matches []secret.Match, cut bool) {
+	if len(doc) <= maxWhole {
+		return o.scanWindow(doc, nil)
+	}
+	var values secret.Values
 	windows(doc, func(at int, part []byte) bool {
-		found, endsEarly := o.scanWindow(part)
+		found, endsEarly := o.scanWindow(part, &values)
 		for _, m := range found {
 			m.Start, m.End = m.Start+at, m.End+at
 			matches = append(matches, m)
@@ -136,20 +140,17 @@ func (o *Output) scan(doc []byte) (matches []secret.Match, cut bool) {
 		cut = cut || endsEarly
 		return true
 	})
-	if len(doc) > maxWhole {
-		matches = secret.Standard().AddCopies(doc, secret.Merge(matches))
-	}
-	return matches, cut
+	return secret.Standard().AddCopies(doc, &values, secret.Merge(matches)), cut
 }
 
-func (o *Output) scanWindow(doc []byte) (matches []secret.Match, cut bool) {
+func (o *Output) scanWindow(doc []byte, values *secret.Values) (matches []secret.Match, cut bool) {
 	e := secret.Standard()
 	v := o.views.Get().(*view.View)
 	defer o.views.Put(v)
 	if !v.JSON(doc) {
-		return e.ScanJSON(doc, o.known)
+		return e.ScanJSON(doc, o.known, values)
 	}
-	matches, cut = e.ScanJSON(v.Text, o.known)
+	matches, cut = e.ScanJSON(v.Text, o.known, values)
 	for i := range matches {
 		matches[i].Start, matches[i].End = v.Range(matches[i].Start, matches[i].End)
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,12 +271,15 @@ func TestLargeResults(t *testing.T) {
 		"a token":   {"abcdefgh.", "(" + pat + ")", strings.Clone},
 		"a value":   {line, "\npassword: '" + value + "'\n", strings.Clone},
 		"in base64": {strings.Repeat(line, 3), "\npassword: '" + value + "'\n", encode},
+		"in wrapped base64": {strings.Repeat(line, 3), "\npassword: '" + value + "'\n", func(s string) string {
+			return strings.Join(slices.Collect(chunks(encode(s), 75)), "\n")
+		}},
 	} {
 		filler := strings.Repeat(form.filler, 5*window/len(form.filler))
 		filler = filler[:len(filler)/3*3]
 		for _, from := range []int{-20, window / 2} {
 			at := (window + from - 40) / 3 * 3
-			if name == "in base64" {
+			if strings.HasPrefix(name, "in ") {
 				at = at / 4 * 3
 			}
 			doc := text("The answer is: " + form.encode(filler[:at]+form.secret+filler[at:]))
@@ -283,9 +288,36 @@ func TestLargeResults(t *testing.T) {
 			if refusal != nil || len(findings) != 1 || leaked {
 				t.Errorf("%s, %d bytes from the border: findings %v, refusal %v", name, from, findings, refusal)
 			}
-			if name != "in base64" && len(out) < len(doc)-100 {
+			if !strings.HasPrefix(name, "in ") && len(out) < len(doc)-100 {
 				t.Errorf("%s, %d bytes from the border: %d of %d bytes are left", name, from, len(out), len(doc))
 			}
+		}
+	}
+}
+
+// chunks divides a text into parts of n bytes.
+func chunks(s string, n int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for ; len(s) > n; s = s[n:] {
+			if !yield(s[:n]) {
+				return
+			}
+		}
+		yield(s)
+	}
+}
+
+// Base64 whose characters are escaped in JSON is decoded in every window.
+func TestEscapedBase64InLargeResults(t *testing.T) {
+	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
+	filler := strings.Repeat("2026-11-19 12:00:01 INFO {>?} the request was answered?\n", 60_000)
+	for range 4 {
+		filler = "." + filler
+		encoded := base64.StdEncoding.EncodeToString([]byte(filler + "password: '" + value + "'\n"))
+		doc := strings.NewReplacer("+", `\u002B`, "/", `\/`).Replace(text(encoded))
+		_, findings, refusal := output(t, guard.OutputRules{}).Check(jsontext.Value(doc))
+		if refusal != nil || len(findings) != 1 {
+			t.Errorf("findings %v, refusal %v", findings, refusal)
 		}
 	}
 }

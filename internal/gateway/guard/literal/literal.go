@@ -6,16 +6,10 @@
 // depends on the previous one, so [Set.Scan] splits the text into four lanes and scans them in parallel, which is
 // three times as fast.
 //
-// A word that consists of one repeated character is found at the beginning of a longer sequence of this character. It may
-// be found inside the sequence too.
-//
 // The search ignores the case of ASCII letters. A caller that needs the exact case must check the text at a hit.
 package literal
 
-import (
-	"errors"
-	"slices"
-)
+import "errors"
 
 // Set is a compiled set of words. It is safe for concurrent use.
 type Set struct {
@@ -69,7 +63,6 @@ func build(words []string, maxLen int, groups []string) (*Set, bool) {
 		return nil, false
 	}
 	t.addTransitions()
-	t.endSequences()
 	s.writeTable(t)
 	return s, true
 }
@@ -172,22 +165,6 @@ func (t *trie) addTransitions() {
 				t.next[slot] = t.next[back<<t.shift|c]
 			}
 		}
-	}
-}
-
-// endSequences adds a state without words for the rest of a sequence of one character. A word that consists of this
-// character would otherwise be found at each offset of the sequence.
-func (t *trie) endSequences() {
-	width := uint32(t.width())
-	for at := range uint32(len(t.ends)) {
-		row := t.next[at*width : (at+1)*width]
-		c := slices.Index(row, at) // all words that end in this state consist of the class c
-		if len(t.ends[at]) == 0 || c < 0 {
-			continue
-		}
-		rest := uint32(len(t.ends))
-		row[c] = rest
-		t.next, t.ends = append(t.next, row...), append(t.ends, nil)
 	}
 }
 

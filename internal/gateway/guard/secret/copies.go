@@ -17,8 +17,6 @@ type copies struct {
 	// contains four bytes whose hash begins with that number.
 	grams []uint8
 	shift uint // the number of bits of a hash after those that select a byte of the filter
-	// lookups is the number of times that the search may still look for a window after the filter.
-	lookups int
 }
 
 type span struct {
@@ -45,17 +43,13 @@ const (
 	eight      = 8
 	four       = 4
 
-	// freeLookups is the number of lookups that a text of any length may need.
-	freeLookups = 1 << 10
-
 	// The limits of the size of the filter in bytes. A filter of the larger size fits into the CPU cache.
 	minFilter = 4 << 10
 	maxFilter = 64 << 10
 )
 
-// reset prepares for a text of n bytes.
-func (c *copies) reset(n int) {
-	c.arena, c.values, c.lookups = c.arena[:0], c.values[:0], freeLookups+n/32
+func (c *copies) reset() {
+	c.arena, c.values = c.arena[:0], c.values[:0]
 }
 
 // add remembers a value. It ignores a value that consists of words or of few different characters, because such text
@@ -206,8 +200,7 @@ func (c *copies) hasGram(text []byte) bool {
 }
 
 // find appends a match to dst for each copy and each part in text[from:to]. It looks up every fourth offset in the
-// filter, because each window contains four bytes at one of these offsets. A text can be written so that the filter is
-// of no use. After too many lookups, find redacts the rest of the text.
+// filter, because each window contains four bytes at one of these offsets.
 func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
 	text = text[from:to]
 	low := 0 // the end of the last match
@@ -215,20 +208,15 @@ func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
 		if !c.hasGram(text[i:]) {
 			continue
 		}
-		next := i
 		for at := max(low, i-four+1); at <= i && at+eight <= len(text); at++ {
 			if !c.hasGram(text[at:]) || !c.hasGram(text[at+four:]) {
 				continue
 			}
 			if start, end, rule, ok := c.copyAt(text, at); ok {
 				dst = append(dst, Match{rule, from + start, from + end, rankName + 1})
-				low, next = end, end-four
+				low, i = end, end-four
 				break
 			}
-		}
-		i = next
-		if c.lookups--; c.lookups < 0 {
-			return append(dst, Match{RuleUnscanned, from + max(i, low), to, 0})
 		}
 	}
 	return dst

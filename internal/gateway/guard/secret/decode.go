@@ -59,7 +59,6 @@ func (s *scan) scanRuns(i int, text []byte, depth int, dst []Match) []Match {
 		if end-start < view.MinRun {
 			continue
 		}
-		s.effort += runEffort
 		dst = s.tryRuns(text, start, end, dst)
 		if s.tired(end, rateRuns) {
 			return s.giveUp(text, start+1, dst)
@@ -163,7 +162,6 @@ func onlyText(data []byte, from int) []byte {
 // separator precedes or follows the long part, so words without a separator are skipped.
 func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 	for at := start; ; at++ {
-		s.effort++
 		from := at
 		at = min(end, at+s.beside.index(text[at:end]))
 		if (at-from > minLong || from == start) && s.isBeside(text, from-1, at) {

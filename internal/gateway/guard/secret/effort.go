@@ -38,9 +38,6 @@ const (
 	afterStop = 1 << 10
 )
 
-// runEffort is the effort to find a run and to decode its beginning.
-const runEffort = 4
-
 // foundEffort returns the effort to remember a match of n bytes, and to search for its copies and parts.
 func foundEffort(n int) int { return 20 + min(n, maxWindows*stride)/stride }
 
@@ -50,8 +47,8 @@ func judgeEffort(n int) int { return 8 + min(n, sample)/2 }
 // tired reports whether the effort for a form of the text has exceeded the limit for the bytes before an offset.
 func (s *scan) tired(at int, r rate) bool {
 	free := freeEffort
-	if r != rateText {
-		free /= 4
+	if r == rateForm {
+		free /= 2
 	}
 	return s.effort > free+at*int(r)/8
 }

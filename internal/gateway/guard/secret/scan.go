@@ -84,26 +84,29 @@ const (
 // Scan appends the secrets in text to dst, in order and without overlaps. If known is not nil, Scan also looks for the
 // stored credentials.
 func (e *Engine) Scan(text []byte, known *Known, dst []Match) []Match {
-	dst, _ = e.scan(text, known, dst)
+	dst, _ = e.scan(text, known, dst, nil)
 	return dst
 }
 
 // ScanJSON returns the secrets in a JSON text. The second result reports whether a string ends with the beginning of a
-// token, so that another string can contain the rest.
-func (e *Engine) ScanJSON(text []byte, known *Known) (matches []Match, cut bool) {
-	return e.scan(text, known, nil)
+// token, so that another string can contain the rest. If v is not nil, ScanJSON adds the values to it.
+func (e *Engine) ScanJSON(text []byte, known *Known, v *Values) (matches []Match, cut bool) {
+	return e.scan(text, known, nil, v)
 }
 
-func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bool) {
+func (e *Engine) scan(text []byte, known *Known, dst []Match, v *Values) (_ []Match, cut bool) {
 	s := e.scratch.Get().(*scan)
 	defer func() {
 		s.known = nil
 		e.scratch.Put(s)
 	}()
 	s.known, s.cut = known, false
-	s.copies.reset(len(text))
+	s.copies.reset()
 	s.budget, s.noise = freeDecode+len(text), freeDecode+len(text)/2
 	found := s.scanText(text, s.matches[:0])
+	if v != nil {
+		v.add(&s.copies)
+	}
 	if s.copies.index() {
 		found = Merge(s.findCopies(found))
 	}
@@ -116,15 +119,31 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bo
 	return append(dst, found...), s.cut
 }
 
-// AddCopies adds to the matches in a text all further copies of the values that were found.
-func (e *Engine) AddCopies(text []byte, found []Match) []Match {
-	s := e.scratch.Get().(*scan)
-	defer e.scratch.Put(s)
-	s.copies.reset(len(text))
-	for _, m := range found {
-		if m.Rule != RuleUnscanned {
-			s.copies.add(m.Rule, text[m.Start:m.End], m.rank < rankName)
+// Values collects the values that scans have found, so that their copies in other texts can be found.
+type Values struct {
+	list []Match // the value is text[Start:End]
+	text []byte
+}
+
+func (v *Values) add(c *copies) {
+	for _, x := range c.values {
+		if len(v.text)+x.end-x.start <= maxCopy {
+			v.list = append(v.list, Match{Rule: x.rule, Start: len(v.text), End: len(v.text) + x.end - x.start})
+			v.text = append(v.text, c.arena[x.start:x.end]...)
 		}
+	}
+}
+
+// AddCopies adds all copies of the values in a text to the matches in the text.
+func (e *Engine) AddCopies(text []byte, v *Values, found []Match) []Match {
+	s := e.scratch.Get().(*scan)
+	defer func() {
+		s.forms = s.forms[:0:0] // the text may be large
+		e.scratch.Put(s)
+	}()
+	s.copies.reset()
+	for _, m := range v.list {
+		s.copies.add(m.Rule, v.text[m.Start:m.End], true)
 	}
 	if !s.copies.index() {
 		return found

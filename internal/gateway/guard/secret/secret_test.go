@@ -214,6 +214,14 @@ func TestDecodedTextIsBounded(t *testing.T) {
 }
 
 // Once a value was found, all its copies, parts and encodings are found too.
+// A token is found although the letter before its word differs from the word only in case.
+func TestLetterBeforeSequence(t *testing.T) {
+	text := "we saw 1b2c3d4e5fa" + "AAAAAAAAAA" + "zk3vt9wqx1lm7rbn2cyd4tp6hs8kf5gj0xae7h2m9p4 there"
+	if m := scan(t, text); len(m) != 1 || m[0].Rule != "dropbox-long-lived-token" {
+		t.Errorf("the matches are %v, want a token of Dropbox", m)
+	}
+}
+
 // A copy or part is found at every offset.
 func TestCopiesAtEveryOffset(t *testing.T) {
 	const value = "Zk3vT9wQ" + "x1Lm7RbN2cYd4Tp6"
