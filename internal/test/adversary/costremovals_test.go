@@ -11,7 +11,7 @@ func init() {
 		{"P476", "internal/gateway/guard/window.go", `len(text) <= maxWhole`, `true`, "./internal/gateway/guard", "TestMemoryOfLargeResults"},
 		{"P476", "internal/gateway/flow/flow.go", `	left := maxText //`, `	left := 1 << 40 //`, "./internal/gateway/flow", "TestLongResults"},
 		{"P476", "internal/gateway/flow/shape.go", `len(raw) <= 4*maxText`, `true`, "./internal/gateway/flow", "TestLongResults"},
-		{"P478", "internal/gateway/flow/shape.go", `case s.opaque || s.cut:`, `case s.opaque:`, "./internal/gateway/flow", "TestEndsOfLongResults"},
+		{"P478", "internal/gateway/flow/shape.go", `	s.cut = true`, `	s.cut = false`, "./internal/gateway/flow", "TestEndsOfLongResults"},
 		{"P476", "internal/serve/front/message.go", `return len(part) > maxCopied &&`, `return false &&`, "./internal/serve/front", "TestLargeResultIsNotCopied"},
 		{"P477", "internal/gateway/guard/window.go", `overlap  = 64 << 10`, `overlap  = 0`, "./internal/gateway/guard", "TestLargeResults"},
 		{"P477", "internal/gateway/guard/window.go", `bytes.IndexByte(text[word:end], '\\') < 0`, `true`, "./internal/gateway/guard", "TestEscapedBase64InLargeResults"},

@@ -119,39 +119,6 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match, v *Values) (_ []Ma
 	return append(dst, found...), s.cut
 }
 
-// Values collects the values that scans have found, so that their copies in other texts can be found.
-type Values struct {
-	list []Match // the value is text[Start:End]
-	text []byte
-}
-
-func (v *Values) add(c *copies) {
-	for _, x := range c.values {
-		if len(v.text)+x.end-x.start <= maxCopy {
-			v.list = append(v.list, Match{Rule: x.rule, Start: len(v.text), End: len(v.text) + x.end - x.start})
-			v.text = append(v.text, c.arena[x.start:x.end]...)
-		}
-	}
-}
-
-// AddCopies adds all copies of the values in a text to the matches in the text.
-func (e *Engine) AddCopies(text []byte, v *Values, found []Match) []Match {
-	s := e.scratch.Get().(*scan)
-	defer func() {
-		s.forms = s.forms[:0:0] // the text may be large
-		e.scratch.Put(s)
-	}()
-	s.copies.reset()
-	for _, m := range v.list {
-		s.copies.add(m.Rule, v.text[m.Start:m.End], true)
-	}
-	if !s.copies.index() {
-		return found
-	}
-	s.forms, s.kept = append(s.forms[:0], textForm{text: text, last: len(found)}), append(s.kept[:0], found...)
-	return Merge(s.findCopies(found))
-}
-
 // scanText scans a text and everything that can be decoded from it.
 func (s *scan) scanText(text []byte, dst []Match) []Match {
 	s.forms, s.kept, s.used = s.forms[:0], s.kept[:0], 0
