@@ -261,11 +261,13 @@ func TestLongResults(t *testing.T) {
 
 // The end of a long text is running text, whatever it looks like.
 func TestEndsOfLongResults(t *testing.T) {
-	for _, end := range []string{" " + account, ` {"iban":"` + account + `"}`, " iban: " + account + "\n"} {
+	search := NewTool(Spec{Name: "search", Schema: `{"properties":{"query":{"type":"string"}}}`})
+	compact := strings.ReplaceAll(account, " ", "")
+	for _, end := range []string{" " + compact, ` {"iban":"` + compact + `"}`, " iban: " + compact + "\n"} {
 		m := NewMemory(DefaultWindow)
 		s := m.Session("", now)
-		s.Observe(reader, []byte(`{"path":"x"}`), resultOf(strings.Repeat("word\n", 3_000_000)+end), Source{Call: "1", Tool: "read_file", Time: now})
-		if v := s.Decide(payer, []byte(`{"iban":"`+account+`"}`), now, false); len(v.Findings) != 1 || v.Findings[0].Reason != OnlyUntrusted {
+		s.Observe(search, []byte(`{"query":"x"}`), resultOf(strings.Repeat("word\n", 3_000_000)+end), Source{Call: "1", Tool: "search", Time: now})
+		if v := s.Decide(payer, []byte(`{"iban":"`+compact+`"}`), now, false); len(v.Findings) != 1 || v.Findings[0].Reason != OnlyUntrusted {
 			t.Errorf("%q: the verdict is %+v", end, v)
 		}
 	}
