@@ -23,7 +23,7 @@ const (
 	rateRuns rate = 4 // base64 runs have their own rate, because a list of hashes consists of runs
 	// The escapes of a text and its views have a lower rate, so that all forms together cost little more than the text
 	// alone.
-	rateForm rate = 3
+	rateForm rate = 2
 )
 
 // RuleUnscanned is the Rule of a match that covers text that was not scanned.
