@@ -232,6 +232,13 @@ func TestMemoryOfLargeMessages(t *testing.T) {
 			t.Errorf("%s of %d MiB needs %d MiB of memory", name, size>>20, used>>20)
 		}
 	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := readBody(nil, io.LimitReader(stream("", ""), 100<<10), size, limit)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; err != nil || used > 2<<20 {
+		t.Errorf("a body of 100 KiB that announced %d MiB needs %d MiB of memory, error %v", size>>20, used>>20, err)
+	}
 	if _, err := readBody(nil, stream("", ""), -1, size-1); err == nil {
 		t.Error("a body above the limit was read")
 	}
