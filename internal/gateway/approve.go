@@ -276,11 +276,14 @@ func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
 	}
-	good, err := approval.Use(tx, g.store, p.approval, p.question, time.Now())
-	if err != nil || good {
+	used, err := approval.Use(tx, g.store, p.approval, p.question, time.Now())
+	if err != nil {
 		return nil, err
 	}
-	return usedUp(p.approval), nil
+	if p.used = used; used == nil {
+		return usedUp(p.approval), nil
+	}
+	return nil, nil
 }
 
 func usedUp(id string) *call.Refusal {
