@@ -9,8 +9,8 @@ func (d *decision) acrossSources(leaves []leaf) {
 	var origins []string
 	for i := range leaves {
 		l := &leaves[i]
-		if key := l.words.key(); l.role == destination && d.attested.has(key) && !d.own.has(key) {
-			if from := d.attested.from[d.attested.slot(key)]; from != 0 {
+		if l.role == destination && d.attested.has(l.key()) && !d.own.has(l.key()) {
+			if from := d.attested.from[d.attested.slot(l.key())]; from != 0 {
 				origins = append(origins, d.sources[from-1].Call)
 			}
 		}
@@ -19,7 +19,7 @@ func (d *decision) acrossSources(leaves []leaf) {
 		return
 	}
 	for i := range leaves {
-		if l := &leaves[i]; l.role != destination && l.role != choice && l.role != option && l.role != identifier && l.role != moment && !d.own.has(l.words.key()) {
+		if l := &leaves[i]; l.role != destination && l.role != choice && l.role != option && l.role != identifier && l.role != moment && !d.own.has(l.key()) {
 			d.fromElsewhere(l, origins)
 		}
 		if len(d.found) > 0 || d.steps <= 0 {
@@ -34,8 +34,8 @@ const minNumber = 5
 // fromElsewhere reports a number, an address or a quotation in the argument that occurs only in results of calls that
 // are not in origins.
 func (d *decision) fromElsewhere(l *leaf, origins []string) {
-	for i := range l.words.len() {
-		if token := l.words.token(i); digits(token) >= minNumber && d.elsewhere(l, wordsOf(token), origins) {
+	for i := range l.words().len() {
+		if token := l.words().token(i); digits(token) >= minNumber && d.elsewhere(l, wordsOf(token), origins) {
 			return
 		}
 	}
@@ -44,8 +44,8 @@ func (d *decision) fromElsewhere(l *leaf, origins []string) {
 			return
 		}
 	}
-	for i := 0; i+windowSize <= l.words.len() && d.steps > 0; i++ {
-		if hits := d.sequences(&l.words, i, i+windowSize); d.apart(hits, origins) {
+	for i := 0; i+windowSize <= l.words().len() && d.steps > 0; i++ {
+		if hits := d.sequences(l.words(), i, i+windowSize); d.apart(hits, origins) {
 			d.report(l, AcrossSources, false, &hits[0])
 			return
 		}
@@ -53,12 +53,12 @@ func (d *decision) fromElsewhere(l *leaf, origins []string) {
 }
 
 // elsewhere reports the part w of an argument if w occurs only in results of calls that are not in origins.
-func (d *decision) elsewhere(l *leaf, w words, origins []string) bool {
+func (d *decision) elsewhere(l *leaf, w *words, origins []string) bool {
 	key := w.key()
 	if key == 0 || d.own.has(key) {
 		return false
 	}
-	hits := d.occurrences(&w, true)
+	hits := d.occurrences(w, true)
 	if d.attested.has(key) {
 		from := d.attested.from[d.attested.slot(key)]
 		if from == 0 || slices.Contains(origins, d.sources[from-1].Call) {

@@ -136,18 +136,18 @@ func (d *decision) judge(l *leaf) {
 	case moment:
 		d.echoed(l, nearTime)
 	case amount:
-		if len(l.words.text) < minAmount {
+		if len(l.words().text) < minAmount {
 			return // short numbers occur everywhere
 		}
 		d.echoed(l, near)
 		if long := *l; len(d.found) == 0 {
-			long.words = grouped(l.words)
+			long.read = grouped(l.words())
 			d.echoed(&long, near)
 		}
 	case identifier:
 		d.value(l, strong(l), nearID)
 	case other:
-		d.value(l, !isPlain(l) && (strong(l) || l.words.len() > 1), nearID)
+		d.value(l, !isPlain(l) && (strong(l) || l.words().len() > 1), nearID)
 	default:
 		d.value(l, true, near)
 	}
@@ -156,24 +156,24 @@ func (d *decision) judge(l *leaf) {
 // strong reports whether an identifier is unlikely to occur in text by chance.
 func strong(l *leaf) bool {
 	digit, letter := false, false
-	for _, c := range l.words.text {
+	for _, c := range l.words().text {
 		if '0' <= c && c <= '9' {
 			digit = true
 		} else {
 			letter = true
 		}
 	}
-	return len(l.words.text) >= 8 || digit && letter && len(l.words.text) >= 3
+	return len(l.words().text) >= 8 || digit && letter && len(l.words().text) >= 3
 }
 
 // value judges a short value: a destination, an identifier, a path or a name. If strong is set, the value is unlikely
 // to occur in text by chance. A verb counts if its distance, in tokens, is at most reach.
 func (d *decision) value(l *leaf, strong bool, reach int) {
-	key := l.words.key()
+	key := l.key()
 	if key == 0 {
 		return
 	}
-	hits := d.occurrences(&l.words, l.role == destination || strong)
+	hits := d.occurrences(l.words(), l.role == destination || strong)
 	attested := d.attested.has(key) || !d.strict && d.introducedBefore(l)
 	own := d.own.has(key)
 	if own && !d.strict {
@@ -233,7 +233,7 @@ func isMail(value []byte) bool { return len(value) > 0 && len(emailForm.Find(val
 
 // isPlain reports whether a value is a plain word or name. Addresses and numbers are not plain.
 func isPlain(l *leaf) bool {
-	return digits(l.words.text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
+	return digits(l.words().text) == 0 && !bytes.ContainsAny(l.value, "@:/.#\\")
 }
 
 // meant reports whether a verb near a short number asks for an action on that number. In English, the text must also
@@ -260,7 +260,7 @@ func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
 // echoed judges a value that often occurs by chance, such as a time. The value is in doubt only if untrusted text asks
 // for the action near it.
 func (d *decision) echoed(l *leaf, reach int) {
-	hits := d.occurrences(&l.words, false)
+	hits := d.occurrences(l.words(), false)
 	for i := range hits {
 		if d.asks(&hits[i], reach) {
 			d.report(l, AskedFor, true, &hits[i])
@@ -272,10 +272,10 @@ func (d *decision) echoed(l *leaf, reach int) {
 // chosen judges a value that the schema lists. The value is in doubt only if a verb for the action is close to it in
 // untrusted text.
 func (d *decision) chosen(l *leaf) {
-	if d.own.has(l.words.key()) {
+	if d.own.has(l.key()) {
 		return
 	}
-	hits := d.sequences(&l.words, 0, l.words.len())
+	hits := d.sequences(l.words(), 0, l.words().len())
 	for i := range hits {
 		if d.verb(&hits[i], nearID) {
 			d.report(l, AskedFor, true, &hits[i])
@@ -298,17 +298,17 @@ func (d *decision) code(l *leaf) {
 			}
 		}
 	}
-	n := l.words.len()
+	n := l.words().len()
 	verbs := d.tool.verbs
 	if verbs&running != 0 { // a verb such as "open" must be closer to the command than "run", because it has other objects too
 		verbs = running
 	}
 	for i := 0; n > 0 && i+min(n, 2) <= n; i++ { // one word alone, such as the name of a column, often occurs by chance
-		part := l.words.slice(i, i+min(n, 2))
-		if len(part) < 4 || known[string(l.words.token(i))] && known[string(l.words.token(i+min(n, 2)-1))] {
+		part := l.words().slice(i, i+min(n, 2))
+		if len(part) < 4 || known[string(l.words().token(i))] && known[string(l.words().token(i+min(n, 2)-1))] {
 			continue
 		}
-		hits := d.sequences(&l.words, i, i+min(n, 2))
+		hits := d.sequences(l.words(), i, i+min(n, 2))
 		for j := range hits {
 			if h := &hits[j]; h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
@@ -321,7 +321,7 @@ func (d *decision) code(l *leaf) {
 // prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
 // quotations if untrusted text asks for the action near them.
 func (d *decision) prose(l *leaf) {
-	if !d.tool.Network || d.own.has(l.words.key()) {
+	if !d.tool.Network || d.own.has(l.key()) {
 		return
 	}
 	for _, part := range slices.Concat(addresses(l.value), accounts(l.value)) {
@@ -333,7 +333,7 @@ func (d *decision) prose(l *leaf) {
 		if digits(w.text) == len(w.text) {
 			reach = nearID // a long number may be something other than an account number
 		}
-		hits := d.occurrences(&w, true)
+		hits := d.occurrences(w, true)
 		for i := range hits {
 			if d.verbInProse(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
 				d.report(l, OnlyUntrusted, true, &hits[i])
@@ -344,12 +344,12 @@ func (d *decision) prose(l *leaf) {
 	if d.sent(l, false) {
 		return
 	}
-	n := l.words.len()
-	if len(l.words.text)-digits(l.words.text) <= 2 && dateForm.Match(l.value) {
+	n := l.words().len()
+	if len(l.words().text)-digits(l.words().text) <= 2 && dateForm.Match(l.value) {
 		return // short texts often occur by chance
 	}
 	if n >= 2 && n <= maxPhrase {
-		hits := d.sequences(&l.words, 0, n)
+		hits := d.sequences(l.words(), 0, n)
 		for i := range hits {
 			if d.verbInProse(&hits[i], nearID) {
 				d.report(l, AskedFor, true, &hits[i])
@@ -359,9 +359,9 @@ func (d *decision) prose(l *leaf) {
 		return
 	}
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
-		hits := d.sequences(&l.words, i, i+windowSize)
+		hits := d.sequences(l.words(), i, i+windowSize)
 		for j := range hits {
-			if h := extend(hits[j], &l.words, i); d.verbInProse(&h, nearID) {
+			if h := extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) {
 				d.report(l, AskedFor, true, &h)
 				return
 			}
@@ -391,7 +391,7 @@ func (d *decision) sent(l *leaf, always bool) bool {
 		if d.own.has(key) || d.attested.has(key) {
 			continue
 		}
-		hits := d.occurrences(&w, true)
+		hits := d.occurrences(w, true)
 		switch {
 		case len(hits) > 0 && always:
 			d.report(l, OnlyUntrusted, d.asks(&hits[0], near), &hits[0])
@@ -411,7 +411,7 @@ func (d *decision) sent(l *leaf, always bool) bool {
 // for it, unless all arguments come from the user.
 func (d *decision) named(leaves []leaf) {
 	for i := range leaves {
-		if !d.own.has(leaves[i].words.key()) {
+		if !d.own.has(leaves[i].key()) {
 			leaves = nil
 			break
 		}

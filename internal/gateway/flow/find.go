@@ -139,7 +139,7 @@ const (
 
 // pieces finds a value that is cut into pieces. The pieces must be in order, and other words may be between them.
 func (d *decision) pieces(l *leaf) (hits []hit) {
-	value := l.words.text
+	value := l.words().text
 	for n := minPiece; n < len(value) && n <= maxPart; n++ {
 		hash := hashOf(value[:n])
 		if !d.m.tokens.mayHave(hash) {

@@ -439,8 +439,10 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		s.introduced(t, leaves, now)
 		return
 	}
-	for _, l := range leaves { // an attested value is not added to own, because an attacker may have chosen it
-		if key := l.words.key(); !s.attested.has(key) {
+	for i := range leaves {
+		l := &leaves[i]
+		// An attested value is not added to own, because an attacker may have chosen it.
+		if key := l.key(); !s.attested.has(key) {
 			s.trust(&s.own, 0, key)
 		}
 		for _, address := range addresses(l.value) {
@@ -465,7 +467,7 @@ func (s *Session) introduced(t *Tool, leaves []leaf, now time.Time) {
 			continue
 		}
 		d := &decision{Session: s, tool: t, steps: maxSteps}
-		if len(d.occurrences(&l.words, true)) == 0 && !d.composed(l, l.value, true) && !d.disguised(l) && d.steps > 0 {
+		if len(d.occurrences(l.words(), true)) == 0 && !d.composed(l, l.value, true) && !d.disguised(l) && d.steps > 0 {
 			s.trust(&s.approved, 0, introductionKey(l.name, l.value))
 		}
 	}

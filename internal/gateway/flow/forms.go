@@ -13,7 +13,7 @@ import (
 // disguised reports a destination that untrusted text contains in another form: backwards, in pieces, as character
 // codes, in base64, base32 or hexadecimal form, or with shifted letters such as rot13.
 func (d *decision) disguised(l *leaf) bool {
-	if len(l.words.text) < minDisguised {
+	if len(l.words().text) < minDisguised {
 		return false
 	}
 	for _, search := range []func(*leaf) []hit{d.backwards, d.pieces, d.halves, d.shifted, d.encoded} {
@@ -30,14 +30,14 @@ const minDisguised = 10
 
 // backwards finds a value in text that contains it backwards, either as a whole or word by word.
 func (d *decision) backwards(l *leaf) []hit {
-	all := []rune(string(l.words.text))
+	all := []rune(string(l.words().text))
 	slices.Reverse(all)
 	if hits := d.regrouped([]byte(string(all))); len(hits) > 0 {
 		return hits
 	}
 	var each []byte
-	for i := range l.words.len() {
-		word := []rune(string(l.words.token(i)))
+	for i := range l.words().len() {
+		word := []rune(string(l.words().token(i)))
 		slices.Reverse(word)
 		each = append(append(each, string(word)...), ' ')
 	}
@@ -47,7 +47,7 @@ func (d *decision) backwards(l *leaf) []hit {
 // phrase finds the words of a text, in order, in the untrusted text.
 func (d *decision) phrase(text []byte) []hit {
 	w := wordsOf(text)
-	return d.sequences(&w, 0, w.len())
+	return d.sequences(w, 0, w.len())
 }
 
 // encoded finds a value in text that contains it as base64 or base32 in groups, or as a list of character codes.
@@ -85,9 +85,9 @@ func (d *decision) encoded(l *leaf) []hit {
 
 // shifted finds a value in text that contains it with its letters shifted in the alphabet, as in rot13.
 func (d *decision) shifted(l *leaf) []hit {
-	shifted := make([]byte, len(l.words.spaced))
+	shifted := make([]byte, len(l.words().spaced))
 	for by := byte(1); by < 26; by++ {
-		for i, c := range l.words.spaced {
+		for i, c := range l.words().spaced {
 			if shifted[i] = c; 'a' <= c && c <= 'z' {
 				shifted[i] = 'a' + (c-'a'+by)%26
 			}
@@ -118,7 +118,7 @@ func (d *decision) adjacent(first, second []byte) bool {
 // halves finds a value in text that contains its two parts, anywhere and in any order. It considers only cuts inside a
 // word, because whole words often occur by chance.
 func (d *decision) halves(l *leaf) []hit {
-	w := &l.words
+	w := l.words()
 	for i := range w.len() {
 		token := w.token(i)
 		for cut := 2; cut+2 <= len(token); cut++ {

@@ -66,7 +66,7 @@ func (d *decision) composed(l *leaf, value []byte, always bool) bool {
 			return true
 		}
 		w := wordsOf(name)
-		hits := d.sequences(&w, 0, w.len())
+		hits := d.sequences(w, 0, w.len())
 		for j := range hits {
 			h := &hits[j]
 			// A mail address that a page tool types is usually the user's own, even if the page is on the same host.
@@ -101,7 +101,7 @@ func (d *decision) carries(address, host []byte, origin string) bool {
 				return true
 			}
 		}
-		if d.apart(d.sequences(&w, 0, 1), []string{origin}) {
+		if d.apart(d.sequences(w, 0, 1), []string{origin}) {
 			return true
 		}
 	}

@@ -28,10 +28,10 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 	lists := hasPart(t.Name, listing)
 	for i := range leaves {
 		l := &leaves[i]
-		key := l.words.key()
-		doubted := len(l.value) <= maxAtom && !isPlain(l) && !s.own.has(key) && !s.attested.has(key) && len(d.occurrences(&l.words, true)) > 0
+		doubted := len(l.value) <= maxAtom && !isPlain(l) && !s.own.has(l.key()) && !s.attested.has(l.key()) &&
+			len(d.occurrences(l.words(), true)) > 0
 		if doubted {
-			o.doubted = append(o.doubted, key)
+			o.doubted = append(o.doubted, l.key())
 		}
 		switch {
 		case l.role == code && !lists && !hasPart(l.name, queryNames):
@@ -40,7 +40,7 @@ func (s *Session) origin(t *Tool, leaves []leaf, now time.Time) (o origin) {
 		case bytes.Contains(l.value, []byte("://")) && !bytes.HasPrefix(l.value, []byte("gid://")), doubted && l.role != path && hostForm.Match(l.value):
 			o.opaque = true
 		case l.role == path && t.queries() && !hasPart(string(l.value), contentPaths):
-		case !lists && (hasPart(l.name, objectNames) || !s.own.has(key) && computes(l)):
+		case !lists && (hasPart(l.name, objectNames) || computes(l) && !s.own.has(l.key())):
 			o.opaque = true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
@@ -303,7 +304,23 @@ type leaf struct {
 	pointer string
 	value   []byte
 	role    role
-	words   words
+	read    *words // nil until they are needed, because most long values are never compared with a text
+}
+
+// words returns the tokens of the value.
+func (l *leaf) words() *words {
+	if l.read == nil {
+		l.read = wordsOf(l.value)
+	}
+	return l.read
+}
+
+// key returns the key of the value's words.
+func (l *leaf) key() uint64 {
+	if l.read == nil {
+		return keyOf(l.value, new(view.View))
+	}
+	return l.read.key()
 }
 
 // inFilter reports whether a value is a condition inside an argument with the name "filter".
@@ -327,7 +344,7 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 			return
 		}
 		if len(list) == maxLeaves || depth > maxNested {
-			list = append(list, leaf{name: name, pointer: pointer, value: value, role: excess})
+			list = append(list, leaf{name: name, pointer: pointer, value: value, role: excess, read: new(words)})
 			return
 		}
 		switch value[0] {
@@ -347,8 +364,7 @@ func (t *Tool) leaves(arguments []byte) (list []leaf) {
 				return
 			}
 			l := leaf{name: name, pointer: pointer, value: []byte(text)}
-			l.words = wordsOf(l.value)
-			l.role = t.role(l, p, value[0] != '"')
+			l.role = t.role(&l, p, value[0] != '"')
 			if l.role == destination && bytes.ContainsAny(l.value, ",; \n") {
 				list = append(list, several(l)...)
 				return
@@ -370,7 +386,7 @@ func several(l leaf) (list []leaf) {
 	rest := l.value
 	for _, value := range found {
 		one := l
-		one.value, one.words = value, wordsOf(value)
+		one.value, one.read = value, nil
 		list = append(list, one)
 		rest = bytes.Replace(rest, value, []byte(" "), 1)
 	}
@@ -380,7 +396,7 @@ func several(l leaf) (list []leaf) {
 	}
 	if digits(rest) >= minNumber {
 		l.value = bytes.Trim(rest, " ,;\n<>")
-		l.words = wordsOf(l.value)
+		l.read = nil
 		list = append(list, l)
 	}
 	return list
@@ -463,7 +479,7 @@ func receives(name string) bool {
 }
 
 // role derives the meaning of an argument from its form, its name and its schema.
-func (t *Tool) role(l leaf, p property, number bool) role {
+func (t *Tool) role(l *leaf, p property, number bool) role {
 	named := roleOf[strings.ToLower(l.name)]
 	parts := nameParts(l.name)
 	if named == other {
@@ -473,7 +489,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 			}
 		}
 	}
-	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
+	long := len(l.value) > maxAtom || l.words().len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
 	isKey := !t.Network && strings.HasSuffix(strings.ToLower(l.name), "id") && digits(l.value) == len(l.value) // identifies an object
 	switch {
 	case len(p.Enum) > 0 && !t.onPage:
@@ -500,7 +516,7 @@ func (t *Tool) role(l leaf, p property, number bool) role {
 		return destination
 	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
 		return moment
-	case named == destination && l.words.len() > maxName && !bytes.ContainsRune(l.value, '@') && len(accounts(l.value)) == 0:
+	case named == destination && l.words().len() > maxName && !bytes.ContainsRune(l.value, '@') && len(accounts(l.value)) == 0:
 		return other // a value of many words, for example a postal address
 	case named == amount, number && named == other:
 		return amount

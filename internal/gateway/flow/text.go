@@ -355,11 +355,11 @@ type words struct {
 	hashes []uint32
 }
 
-func wordsOf(text []byte) (w words) {
+func wordsOf(text []byte) *words {
 	var v view.View
 	var buf [maxToken]byte
 	l := lexer{text: normal(text, &v)}
-	w.text = make([]byte, 0, len(text))
+	w := &words{text: make([]byte, 0, len(text)), spaced: make([]byte, 0, len(text)+1)}
 	for n := l.next(buf[:]); n > 0; n = l.next(buf[:]) {
 		w.starts = append(w.starts, len(w.text))
 		w.text = append(w.text, buf[:n]...)
@@ -418,7 +418,7 @@ func addKey(key uint64, text []byte) uint64 {
 }
 
 // grouped returns the tokens of a whole number in the way people write it, with its digits in groups of three.
-func grouped(w words) words {
+func grouped(w *words) *words {
 	whole, _, _ := bytes.Cut(w.spaced, []byte(" "))
 	var text []byte
 	for i, c := range whole {

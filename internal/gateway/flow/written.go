@@ -15,17 +15,17 @@ func (s *Session) wrote(t *Tool, leaves []leaf) {
 	d := &decision{Session: s, tool: t, steps: maxSteps}
 	for i := range leaves {
 		l := &leaves[i]
-		if l.role != prose && l.role != code && l.role != other && (l.role != destination || t.Network && !t.addsContact(l.name)) || s.own.has(l.words.key()) {
+		if l.role != prose && l.role != code && l.role != other && (l.role != destination || t.Network && !t.addsContact(l.name)) || s.own.has(l.key()) {
 			continue
 		}
-		for _, part := range valuesIn(l.value, &l.words) {
+		for _, part := range valuesIn(l.value, l.words()) {
 			w := wordsOf(part)
 			key := w.key()
 			if s.own.has(key) || s.attested.has(key) {
 				continue
 			}
 			// Text can hide an address in a form that ambit cannot decode, so record addresses of unknown origin too.
-			if bytes.IndexByte(part, '@') < 0 && !bytes.Contains(part, []byte("://")) && len(d.occurrences(&w, true)) == 0 {
+			if bytes.IndexByte(part, '@') < 0 && !bytes.Contains(part, []byte("://")) && len(d.occurrences(w, true)) == 0 {
 				continue
 			}
 			if s.m.written.size() > maxWritten {
@@ -58,7 +58,7 @@ func (s *splitter) distrust(written *keySet, o *origin) {
 		w := wordsOf(s.values[i])
 		if written.has(key) || slices.Contains(o.doubted, key) ||
 			o.printed && (bytes.IndexByte(s.values[i], '@') > 0 || len(accounts(s.values[i])) > 0) ||
-			slices.ContainsFunc(valuesIn(s.values[i], &w), func(part []byte) bool {
+			slices.ContainsFunc(valuesIn(s.values[i], w), func(part []byte) bool {
 				key := keyOf(part, &s.view)
 				return written.has(key) || slices.Contains(o.doubted, key)
 			}) {
