@@ -56,7 +56,7 @@ func (k *Keeper) Session(t Target, b Browser, scopes ...string) *Session {
 
 // Header adds the token of the principal's sign-in to a request. It returns the token, or "" if there is none.
 func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
-	if s.fresh() {
+	if s.fresh() || s.target.Principal == noPrincipal {
 		return "", nil
 	}
 	g, err := s.keeper.current(ctx, &s.target)
