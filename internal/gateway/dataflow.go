@@ -28,6 +28,8 @@ const (
 	readSlack = 10 * time.Minute
 	// maxFlowTools is the maximum number of tools whose derived properties are kept in memory.
 	maxFlowTools = 4096
+	// maxElsewhere is the maximum number of principals whose reads in other processes are kept in memory.
+	maxElsewhere = 4096
 	maxLabel     = 60 // maximum length of the name of a page or file, in characters
 	maxFlowValue = 80 // maximum length of a value in a message, in characters
 )
@@ -40,13 +42,23 @@ type Flow struct {
 	mu sync.Mutex
 	// until maps each principal to the time when this process's row in the table flow_reads expires.
 	until map[string]time.Time
-	tools map[*agent.Tool]*flow.Tool
+	// elsewhere maps each principal to what other processes have read.
+	elsewhere map[string]elsewhere
+	tools     map[*agent.Tool]*flow.Tool
+}
+
+// elsewhere is the time when the last row of other processes in the table flow_reads expires. It is valid as long as
+// the store counts no more announcements.
+type elsewhere struct {
+	until     time.Time
+	announced int64
 }
 
 // NewFlow returns a Flow without any text.
 func NewFlow() *Flow {
 	return &Flow{
-		memories: flow.NewMemories(flow.DefaultWindow), until: map[string]time.Time{}, tools: map[*agent.Tool]*flow.Tool{},
+		memories: flow.NewMemories(flow.DefaultWindow), until: map[string]time.Time{},
+		elsewhere: map[string]elsewhere{}, tools: map[*agent.Tool]*flow.Tool{},
 	}
 }
 
@@ -302,6 +314,9 @@ func (g *Gateway) markReader(ctx context.Context, principal string, within time.
 ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal, g.store.DB.Owner(), until.UnixMicro())
 		return err
 	})
+	if err == nil {
+		err = g.store.DB.Announce()
+	}
 	if err != nil {
 		return err
 	}
@@ -316,14 +331,31 @@ ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal,
 	return nil
 }
 
-// readElsewhere makes the memory of a principal strict if the principal's agents have read text in another process.
+// readElsewhere makes the memory of a principal strict if the principal's agents have read text in another process. It
+// asks the store only if a process may have changed the rows since it last asked.
 func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.Time) error {
-	until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), now)
-	if !until.IsZero() {
-		memories := g.options.Flow.memories
-		memories.Of(principal, now).Forget(until.Add(-memories.Window()))
+	f := g.options.Flow
+	announced, counts := g.store.DB.Announced()
+	f.mu.Lock()
+	e, known := f.elsewhere[principal]
+	f.mu.Unlock()
+	if !counts || !known || e.announced != announced {
+		until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), now)
+		if err != nil {
+			return err
+		}
+		e = elsewhere{until, announced}
+		f.mu.Lock()
+		if len(f.elsewhere) >= maxElsewhere {
+			clear(f.elsewhere)
+		}
+		f.elsewhere[principal] = e
+		f.mu.Unlock()
 	}
-	return err
+	if e.until.After(now) {
+		f.memories.Of(principal, now).Forget(e.until.Add(-f.memories.Window()))
+	}
+	return nil
 }
 
 // observe adds the call's result or refusal to the principal's memory, before the caller receives the answer.

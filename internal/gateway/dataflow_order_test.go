@@ -215,6 +215,16 @@ func TestNoWayAroundByOrder(t *testing.T) {
 			read(t, start(s, s.b, s.flow))
 			return say(t, other, "me", "2", "send_mail", mailThem)
 		},
+		"a second gateway that has already asked the store": func(t *testing.T, s *setting) error {
+			other := start(s, s.connect(), NewFlow())
+			c := keyed()
+			c.Refused = call.Refuse(stageClosed, call.ServerUnavailable, "closed")
+			if _, err := other.Call(t.Context(), c); codeOf(err) != call.ServerUnavailable {
+				t.Fatal(err)
+			}
+			read(t, start(s, s.b, s.flow))
+			return say(t, other, "me", "2", "send_mail", mailThem)
+		},
 		"a search before the call, after a restart": func(t *testing.T, s *setting) error {
 			read(t, start(s, s.b, s.flow))
 			g := start(s, s.connect(), NewFlow())

@@ -28,6 +28,12 @@ type DB interface {
 	// caller must read the store again. If a commit happens just before the call, Changed may wait the whole second. If
 	// ctx is done, Changed returns the error of ctx.
 	Changed(ctx context.Context) error
+	// Announce tells all processes that have the store open that rows have changed which processes keep in memory. It is
+	// called after the commit.
+	Announce() error
+	// Announced returns the number of announcements. Rows that were read after a call of Announced are current as long
+	// as the number is the same. If ok is false, the store does not count announcements, and the rows must be read again.
+	Announced() (n int64, ok bool)
 	// Owner returns the owner name that this process got when it opened the store. The name is valid until Close or the
 	// end of the process. After ErrLost, the owner has a new name. Code that stores the name must therefore call Owner
 	// inside Write.

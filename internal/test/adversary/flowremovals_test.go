@@ -64,7 +64,7 @@ func init() {
 		{"P486", "internal/gateway/flow/written.go", `l.role != code && l.role != other && (`, `l.role != code && l.role != other && l.role == destination || (`, "./internal/gateway/flow", "TestRecords"},
 		{"P486", "internal/gateway/flow/decide.go", `l.role == destination && d.tool.addsContact(l.name)`, `l.role == destination && hasPart(l.name, contactNames)`, "./internal/gateway/flow", "TestContactsOfAccounts"},
 		{"P486", "internal/gateway/flow/roles.go", `slices.Contains(t.nouns, hashOf([]byte("contact"))))`, `true)`, "./internal/gateway/flow", "TestRemoteContacts"},
-		{"P470", "internal/gateway/flow/flow.go", `len(d.occurrences(&l.words, true)) == 0 && !d.composed`, `!d.composed`, "./internal/gateway/flow", "TestOwnValues"},
+		{"P470", "internal/gateway/flow/flow.go", `len(d.occurrences(l.words(), true)) == 0 && !d.composed`, `!d.composed`, "./internal/gateway/flow", "TestOwnValues"},
 		{"P470", "internal/gateway/flow/flow.go", ` && !d.disguised(l) && d.steps > 0`, ` && d.steps > 0`, "./internal/gateway/flow", "TestOwnValues"},
 		{"P470", "internal/gateway/flow/flow.go", `wordsOf([]byte("introduced " + name))`, `wordsOf([]byte("introduced"))`, "./internal/gateway/flow", "TestOwnValues"},
 		{"P471", "internal/gateway/flow/effects.go", `return bytes.Contains(l.value, m[1])`, `return false`, "./internal/gateway/flow", "TestIDsOfNewObjects"},
@@ -85,6 +85,6 @@ func init() {
 		{"P489", "internal/gateway/flow/text.go", "return end, marks > 1\n\t\tdefault", "return end, marks > 0\n\t\tdefault", "./internal/gateway/flow", "TestVerbsInNames"},
 		{"P489", "internal/gateway/flow/requests.go", ` && !b.inPhrase(at-1) && !b.inPhrase(at+1) {`, ` {`, "./internal/gateway/flow", "TestVerbsInNames"},
 		{"P489", "internal/gateway/flow/text.go", `for c := 0xe0; c < 256; c++ {`, `for c := 256; c < 256; c++ {`, "./internal/gateway/flow", "TestVerbsInNames"},
-		{"P489", "internal/gateway/flow/decide.go", `extend(hits[j], &l.words, i); d.verbInProse(&h, nearID) {`, `extend(hits[j], &l.words, i); false {`, "./internal/gateway/flow", "TestQuotedVerbs"},
+		{"P489", "internal/gateway/flow/decide.go", `extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) {`, `extend(hits[j], l.words(), i); false {`, "./internal/gateway/flow", "TestQuotedVerbs"},
 	}...)
 }

@@ -136,6 +136,9 @@ func (s *store) prepareFiles() (err error) {
 			"or use a PostgreSQL store",
 			state.ErrNetworkDisk, disk)
 	}
+	if err := s.shortenNews(); err != nil {
+		return err
+	}
 	if s.turnFile, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
