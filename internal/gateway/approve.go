@@ -37,11 +37,26 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.Continues != "" && !doubtful {
 		return nil
 	}
+	if stopped = g.prepare(ctx, p); stopped != nil {
+		return stopped
+	}
 	if stopped = g.askPerson(ctx, p); stopped == nil && p.verdict != nil {
 		// The person has seen these arguments, so approve their values for later calls too.
 		g.session(p.Principal, p.Client, time.Now()).Approve(g.options.Flow.tool(p.tool), p.canonical)
 	}
 	return stopped
+}
+
+// prepare starts the tool's server, so that nobody approves a call whose server cannot start.
+func (g *Gateway) prepare(ctx context.Context, p *inflight) *call.Refusal {
+	b, ok := g.options.Binding.(call.Preparer)
+	if !ok {
+		return nil
+	}
+	if err := b.Prepare(ctx, p.tool, p.Principal); err != nil {
+		return g.guards.redact(call.AsRefusal(stageAct, err))
+	}
+	return nil
 }
 
 // needsApproval reports whether the manifest or the operator requires a person to approve every call of a tool.
@@ -276,14 +291,11 @@ func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
 	}
-	used, err := approval.Use(tx, g.store, p.approval, p.question, time.Now())
-	if err != nil {
+	good, err := approval.Use(tx, g.store, p.approval, p.question, time.Now())
+	if err != nil || good {
 		return nil, err
 	}
-	if p.used = used; used == nil {
-		return usedUp(p.approval), nil
-	}
-	return nil, nil
+	return usedUp(p.approval), nil
 }
 
 func usedUp(id string) *call.Refusal {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -159,71 +158,65 @@ func TestApprovalOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-// TestApprovalOfAnUnsentCall approves calls that the binding refuses. The approval stays valid only if the call was not
-// sent. The attacker changes the row of an approval while its call is carried out.
-func TestApprovalOfAnUnsentCall(t *testing.T) {
-	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		b := open(t, connect())
-		refuse := func(unsent bool) *call.Refusal {
-			r := call.Refuse("act", call.ServerUnavailable, "the server did not start")
-			r.Unsent = unsent
-			return r
-		}
-		for name, tt := range map[string]struct {
-			binding call.Binding
-			stays   bool
-		}{
-			"not sent":            {says{refuse(true)}, true},
-			"sent without effect": {says{refuse(false)}, false},
-			"attacked": {actFunc(func(ctx context.Context) error {
-				err := b.DB.Write(ctx, func(tx state.Tx) error {
-					_, err := tx.Exec(`UPDATE approvals SET expires = expires + 3600000000 WHERE state = 'used'`)
-					return err
-				})
-				return errors.Join(err, refuse(true))
-			}), false},
-		} {
-			args := fmt.Sprintf(`{"case":%q}`, name)
-			g := New(careful(), Options{Binding: tt.binding, Store: b})
-			q, ended := asking(t, g, args)
-			if err := approval.Decide(t.Context(), b, q.ID, true, "boss@local", ""); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-ended; codeOf(err) != call.ServerUnavailable {
-				t.Fatalf("%s: the call ended with %v", name, err)
-			}
-			w := newWorld()
-			g = New(careful(), Options{Binding: w, Store: b})
-			for i, admitted := range []bool{tt.stays, false} {
-				ctx, cancel := context.WithCancel(t.Context())
-				_, err := g.Call(ctx, &call.Call{
-					Tool: "do_asked", Arguments: jsontext.Value(args), Principal: "me",
-					OnNotify: func(string, jsontext.Value) { cancel() }, // called only if the call needs a new approval
-				})
-				cancel()
-				if (err == nil) != admitted || err != nil && codeOf(err) != call.ApprovalExpired {
-					t.Errorf("%s: repetition %d ended with %v, want it admitted: %t", name, i+1, err, admitted)
-				}
-			}
-			list, err := approval.List(t.Context(), b, time.Now())
-			if err != nil || len(list) != 1 {
-				t.Fatalf("%s: got %d pending approvals, want 1: %v", name, len(list), err)
-			}
-			if err := approval.Decide(t.Context(), b, list[0].ID, false, "boss@local", ""); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if report, err := b.Journal.Verify(t.Context(), journal.Check{}); err != nil || !report.OK {
-			t.Errorf("verifying the journal failed: %+v, %v", report, err)
-		}
-	})
+// prepared is a world whose server starts only if it has no refusal.
+type prepared struct {
+	*world
+	refusal *call.Refusal
 }
 
-// actFunc is a binding that answers every call with an error.
-type actFunc func(context.Context) error
+func (p *prepared) Prepare(_ context.Context, tool *agent.Tool, principal string) error {
+	if tool.Name != "do_asked" || principal != "me" {
+		return errors.New("another call was prepared")
+	}
+	if p.refusal != nil {
+		return p.refusal
+	}
+	return nil
+}
 
-func (f actFunc) Act(ctx context.Context, _ *agent.Tool, _ *call.Call) (call.Result, error) {
-	return call.Result{}, f(ctx)
+// TestApprovalNeedsAServer calls a tool whose server does not start. Nobody is asked, and an approval is not used up.
+func TestApprovalNeedsAServer(t *testing.T) {
+	down := call.Refuse("act", call.ServerUnavailable, "the server did not start")
+	w := &prepared{world: newWorld(), refusal: down}
+	b := open(t, statetest.Open(t))
+	g := New(careful(), Options{Binding: w, Store: b})
+	// ask makes a call that leaves when a person is asked.
+	ask := func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := g.Call(ctx, &call.Call{
+			Tool: "do_asked", Arguments: jsontext.Value(`{}`), Principal: "me",
+			OnNotify: func(string, jsontext.Value) { cancel() },
+		})
+		return err
+	}
+	fails := func() {
+		t.Helper()
+		if err := ask(); codeOf(err) != call.ServerUnavailable || w.count() != 0 {
+			t.Fatalf("the call ended with %v, sent %d times", err, w.count())
+		}
+	}
+	fails()
+	if list, err := approval.List(t.Context(), b, time.Now()); err != nil || len(list) != 0 {
+		t.Fatalf("a person is asked about %v, %v", list, err)
+	}
+	w.refusal = nil
+	if err := ask(); codeOf(err) != call.ApprovalExpired {
+		t.Fatalf("the call ended with %v", err)
+	}
+	list, err := approval.List(t.Context(), b, time.Now())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %d pending approvals, want 1: %v", len(list), err)
+	}
+	if err := approval.Decide(t.Context(), b, list[0].ID, true, "boss@local", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.refusal = down
+	fails()
+	w.refusal = nil
+	if err := ask(); err != nil || w.count() != 1 {
+		t.Errorf("the approved call ended with %v, sent %d times", err, w.count())
+	}
 }
 
 // TestOneApprovalAdmitsOneCall makes identical calls concurrently and approves once.

@@ -172,8 +172,6 @@ type inflight struct {
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
 	// approval.
 	approval string
-	// used is the approval that the stage "intend" has used up, or nil.
-	used *approval.Question
 	// verdict lists the arguments that come from untrusted text. It is nil if the call is not traced.
 	verdict *flow.Verdict
 	// question asks a person to approve this call. An approval for a different question does not apply.

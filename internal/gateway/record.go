@@ -220,9 +220,6 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
-		if err == nil && stopped.Unsent && p.used != nil {
-			err = p.used.GiveBack(tx, g.store)
-		}
 		if err == nil && p.IdempotencyKey != "" {
 			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}

@@ -21,12 +21,8 @@ const patience = 5 * time.Second
 
 // Act calls a tool on the server that provides it.
 func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result call.Result, err error) {
-	on, ok := t.Binding.(agent.OnServer)
-	s := m.servers[on.Alias]
-	if !ok || s == nil {
-		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "no server of this agent provides %s", t.Name))
-	}
-	if s, err = s.of(c.Principal); err != nil {
+	s, err := m.providing(t, c.Principal)
+	if err != nil {
 		return call.Result{}, call.Unsent(err)
 	}
 	defer func() { err = s.missing(c.Principal, err) }()
@@ -74,6 +70,33 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result 
 	}
 	isError := string(rawjson.Lookup(raw, "isError")) == "true"
 	return call.Result{Raw: raw, IsError: isError, Duration: time.Since(start)}, nil
+}
+
+// Prepare starts the server that provides a tool, if the server is not running. It returns an error if the server cannot
+// be used now.
+func (m *Manager) Prepare(ctx context.Context, t *agent.Tool, principal string) error {
+	s, err := m.providing(t, principal)
+	if err != nil {
+		return err
+	}
+	defer s.keepRunning()()
+	if _, err = s.ready(ctx); err == nil {
+		err = s.lacks(t.Name)
+	}
+	if err != nil {
+		return s.missing(principal, s.failure(ctx, t, err))
+	}
+	return nil
+}
+
+// providing returns the server that provides a tool to a principal.
+func (m *Manager) providing(t *agent.Tool, principal string) (*server, error) {
+	on, ok := t.Binding.(agent.OnServer)
+	s := m.servers[on.Alias]
+	if !ok || s == nil {
+		return nil, call.Refuse(stage, call.UnknownTool, "no server of this agent provides %s", t.Name)
+	}
+	return s.of(principal)
 }
 
 // ready returns the shared connection for a call. It waits while the server is being started or verified.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
@@ -49,6 +50,26 @@ func TestLazyServer(t *testing.T) {
 	m.Wake(t.Context())
 	if p := m.Proofs(); len(p) != 2 || !p[1].OK || !p[1].Lazy {
 		t.Errorf("after a list: %+v", p)
+	}
+}
+
+// Prepare starts a lazy server, and returns the reason if the server cannot be used.
+func TestPrepare(t *testing.T) {
+	r := newRig(t)
+	r.fake("one", []string{"echo"})
+	r.fake("bad", []string{"echo"}, "-do", "exit")
+	r.lazy()
+	m := r.start()
+	if err := m.Prepare(t.Context(), r.tool("one", "echo"), "me"); err != nil || r.read("one/lives") == "" {
+		t.Errorf("got %v, and the server was started %q times", err, r.read("one/lives"))
+	}
+	for name, tool := range map[string]*agent.Tool{
+		"a server that exits": r.tool("bad", "echo"), "no server": {Name: "echo", Binding: agent.OnServer{Alias: "none"}},
+	} {
+		err := m.Prepare(t.Context(), tool, "me")
+		if refusal, ok := errors.AsType[*call.Refusal](err); !ok || refusal.Effect != call.NoEffect {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

@@ -1,8 +1,7 @@
 // Package approval asks a person to approve one specific call.
 //
 // An approval is bound to the agent, the manifest's digest, the tool, the exact arguments and the principal. Any
-// other call needs its own approval. An approval can be used once, before it expires. If the call could not be sent, for
-// example because its server did not start, the approval stays valid.
+// other call needs its own approval. An approval can be used once, before it expires.
 //
 // A question outlives the process that asked it. If a person answers after the call has stopped waiting, the answer
 // applies to the next identical call: an approval permits it, and a denial refuses it with the person's reason. An answer
@@ -389,37 +388,26 @@ WHERE id = $5 AND state = 'pending'`,
 	})
 }
 
-// Use marks an approval as used and returns it. It returns nil if the approval is not valid for the given call. The
-// gateway calls Use in the transaction that it commits before it sends the call. Use compares the row with the call,
-// because an attacker who can change the store could have copied the approval of another call to this row.
-func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) (*Question, error) {
+// Use marks an approval as used and reports whether it was still valid for the given call. The gateway calls Use in the
+// transaction that it commits before it sends the call. Use compares the row with the call, because an attacker who can
+// change the store could have copied the approval of another call to this row.
+func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) (bool, error) {
 	q, err := get(tx, noArguments, id)
 	if errors.Is(err, ErrUnknown) {
-		return nil, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	v, err := b.Authority.View(tx)
 	if err != nil || !q.approved(v) || q.Over(now) || !bytes.Equal(q.storedMAC, made.mac(b)) {
-		return nil, err
+		return false, err
 	}
 	if _, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1`, id); err != nil {
-		return nil, err
+		return false, err
 	}
 	_, err = b.Authority.Remove(tx, authority.Approval, id)
-	return q, err
-}
-
-// GiveBack makes an approval valid again until it expires, because its call was not sent. The approval is the one that
-// Use returned. GiveBack does not read it from the store again, because a used approval is not in the register, so an
-// attacker could have changed its row.
-func (q *Question) GiveBack(tx state.Tx, b *store.Store) error {
-	n, err := tx.Exec(`UPDATE approvals SET state = 'approved' WHERE id = $1 AND state = 'used'`, q.ID)
-	if err != nil || n == 0 {
-		return err
-	}
-	return b.Authority.Put(tx, q.row())
+	return err == nil, err
 }
 
 // Claims returns the approvals that are valid according to their rows. It does not check whether the register contains

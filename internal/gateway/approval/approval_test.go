@@ -285,9 +285,8 @@ func TestAnswersOfOthers(t *testing.T) {
 		}
 		useFor := func(id string, made *Question) (good bool) {
 			t.Helper()
-			err := b.DB.Write(t.Context(), func(tx state.Tx) error {
-				used, err := Use(tx, b, id, made, now)
-				good = used != nil
+			err := b.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+				good, err = Use(tx, b, id, made, now)
 				return err
 			})
 			if err != nil {

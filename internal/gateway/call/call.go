@@ -141,6 +141,12 @@ type Binding interface {
 	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
 }
 
+// Preparer is a binding that can start a tool's server before the call. The gateway uses it before it asks a person to
+// approve a call, so that nobody approves a call that cannot be made.
+type Preparer interface {
+	Prepare(ctx context.Context, tool *agent.Tool, principal string) error
+}
+
 // Effect says whether a refused or failed call had a side effect.
 type Effect string
 

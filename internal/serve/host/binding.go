@@ -40,6 +40,18 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return s.Act(ctx, t, c)
 }
 
+// Prepare starts the server that provides a tool.
+func (b binding) Prepare(ctx context.Context, t *agent.Tool, principal string) error {
+	if _, ok := t.Binding.(agent.OnServer); !ok {
+		return nil
+	}
+	s, err := b.wait(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Prepare(ctx, t, principal)
+}
+
 func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	if !waitFor(ctx, b.of.up) {
 		return nil, call.Refuse("act", call.ServerUnavailable, "the agent's tool servers are still starting").Again()
@@ -265,5 +277,6 @@ func (a *Agent) wantedSecrets() []credential.Reference {
 
 var (
 	_ call.Binding   = binding{}
+	_ call.Preparer  = binding{}
 	_ call.Forwarder = binding{}
 )

@@ -18,17 +18,7 @@ func init() {
 		{"P495", "internal/gateway/approve.go", `if !g.options.Approvals.TrustElicitation {`, `if false {`, "./internal/gateway", "TestElicitationByRepeatedCall"},
 		{"P495", "internal/gateway/approve.go", `(!p.Client.Repeats || p.Parent != "")`, `!p.Client.Repeats`, "./internal/gateway", "TestElicitationByRepeatedCall"},
 		{"P495", "internal/serve/front/rounds.go", `if s.Approval != "" {`, `if false {`, "./internal/serve/front", "TestApprovalByRepeatedCall"},
-		{"P474", "internal/gateway/record.go", `stopped.Unsent && p.used != nil`, `p.used != nil`, "./internal/gateway", "TestApprovalOfAnUnsentCall"},
-		{"P474", "internal/gateway/approval/approval.go", `	if err != nil || n == 0 {
-		return err
-	}
-	return b.Authority.Put(tx, q.row())`, `	if err != nil || n == 0 {
-		return err
-	}
-	if q, err = get(tx, noArguments, q.ID); err != nil {
-		return err
-	}
-	return b.Authority.Put(tx, q.row())`, "./internal/gateway", "TestApprovalOfAnUnsentCall"},
+		{"P474", "internal/gateway/approve.go", `if stopped = g.prepare(ctx, p); stopped != nil {`, `if false {`, "./internal/gateway", "TestApprovalNeedsAServer"},
 		{"P475", "internal/gateway/dataflow.go", `err = g.store.DB.Announce()`, `_ = 0`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P475", "internal/gateway/dataflow.go", `!counts || !known`, `counts && !known`, "./internal/gateway", "TestNoWayAroundByOrder"},
 	}...)
