@@ -48,10 +48,10 @@ type Flow struct {
 }
 
 // elsewhere is the time when the last row of other processes in the table flow_reads expires. It is valid as long as
-// the store counts no more announcements.
+// the store's announcements are the same.
 type elsewhere struct {
 	until     time.Time
-	announced int64
+	announced state.News
 }
 
 // NewFlow returns a Flow without any text.
@@ -335,22 +335,19 @@ ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal,
 // asks the store only if a process may have changed the rows since it last asked.
 func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.Time) error {
 	f := g.options.Flow
-	announced, counts := g.store.DB.Announced()
+	announced, known := g.store.DB.Announced()
 	f.mu.Lock()
-	e, known := f.elsewhere[principal]
+	e, kept := f.elsewhere[principal]
 	f.mu.Unlock()
-	if !counts || !known || e.announced != announced {
-		until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), now)
+	if !known || !kept || e.announced != announced {
+		// Include expired rows, because a clock that is set back makes them valid again.
+		until, err := g.lastRead(ctx, principal, g.store.DB.Owner(), time.Time{})
 		if err != nil {
 			return err
 		}
-		e = elsewhere{until, announced}
-		f.mu.Lock()
-		if len(f.elsewhere) >= maxElsewhere {
-			clear(f.elsewhere)
+		if e = (elsewhere{until, announced}); known {
+			f.keepElsewhere(principal, e)
 		}
-		f.elsewhere[principal] = e
-		f.mu.Unlock()
 	}
 	if e.until.After(now) {
 		f.memories.Of(principal, now).Forget(e.until.Add(-f.memories.Window()))
@@ -358,27 +355,43 @@ func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.
 	return nil
 }
 
-// observe adds the call's result or refusal to the principal's memory, before the caller receives the answer.
-func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
+func (f *Flow) keepElsewhere(principal string, e elsewhere) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.elsewhere) >= maxElsewhere {
+		clear(f.elsewhere)
+	}
+	f.elsewhere[principal] = e
+}
+
+// observe adds the call's result or refusal to the principal's memory, before the caller receives the answer. It returns
+// the refusal, without the server's text if the store cannot record that the principal's agents read it.
+func (g *Gateway) observe(p *inflight, stopped *call.Refusal) *call.Refusal {
 	if p.tool == nil || !g.traceable(p.tool) {
-		return
+		return stopped
 	}
 	now := time.Now()
 	s := g.session(p.Principal, p.Client, now)
 	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
-	if stopped != nil {
-		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message may quote the server
-			// Record the read here too, because a call to an agent that could not start is refused before the stage markRead.
-			// The error can be ignored: if the store is unavailable, ambit makes no call with an effect.
-			_ = g.markReader(context.Background(), p.Principal, 0)
-			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
+	if stopped == nil {
+		s.Observe(g.options.Flow.tool(p.tool), p.canonical, p.result.Raw, src)
+		if p.result.Failure != nil {
+			s.Read(p.result.Failure, src)
 		}
-		return
+		return nil
 	}
-	s.Observe(g.options.Flow.tool(p.tool), p.canonical, p.result.Raw, src)
-	if p.result.Failure != nil {
-		s.Read(p.result.Failure, src)
+	if stopped.Stage != stageAct && stopped.Stage != guard.StageOut {
+		return stopped // the message does not quote the server
 	}
+	s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
+	// Record the read here too, because a call to an agent that could not start is refused before the stage markRead.
+	if err := g.markReader(context.Background(), p.Principal, 0); err != nil {
+		withheld := *stopped
+		withheld.Message = fmt.Sprintf("the reason is withheld, because the store cannot record that an agent reads it: %v", err)
+		withheld.Hint = ""
+		return &withheld
+	}
+	return stopped
 }
 
 // observeMessages returns the call's OnNotify and Client, wrapped so that they add each message of the server to the

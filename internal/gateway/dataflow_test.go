@@ -245,6 +245,41 @@ func TestTextOfAnotherProcess(t *testing.T) {
 	})
 }
 
+// A gateway asks the store while the clock is hours ahead, when the text of another process no longer counts. After the
+// clock is set back, the text counts again.
+func TestTextOfAnotherProcessAfterAClockJump(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		b, d := open(t, connect()), &desk{}
+		if err := say(t, newOffice(b, d, NewFlow(), nil), "me", "1", "open_page", page); err != nil {
+			t.Fatal(err)
+		}
+		other := newOffice(store.New(connect(), b.Keys, nil), d, NewFlow(), nil)
+		if err := other.readElsewhere(t.Context(), "me", time.Now().Add(24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if err := say(t, other, "me", "1", "send_mail", mailBob); codeOf(err) != call.ApprovalExpired || d.count() != 0 {
+			t.Errorf("the call ended with %v", err)
+		}
+	})
+}
+
+// silent is a store whose announcements reach nobody.
+type silent struct{ state.DB }
+
+func (silent) Announce() error { return errors.New("no space left") }
+
+// If other processes cannot learn that an agent reads a server's text, the agent does not get the text.
+func TestTextThatCannotBeAnnounced(t *testing.T) {
+	b := open(t, statetest.Open(t))
+	closed := newOffice(store.New(silent{b.DB}, b.Keys, nil), &desk{}, NewFlow(), func(o *Options) {
+		o.Closed = call.Refuse(stageAct, call.ServerUnavailable, "server s exited: %s", hostile)
+	})
+	err := say(t, closed, "me", "1", "open_page", page)
+	if codeOf(err) != call.ServerUnavailable || strings.Contains(err.Error(), hostile) || !strings.Contains(err.Error(), "withheld") {
+		t.Errorf("the call ended with %v", err)
+	}
+}
+
 // The approver reads where the value comes from. An approved value needs no second approval, and the journal does not
 // contain the value.
 func TestOriginIsShown(t *testing.T) {

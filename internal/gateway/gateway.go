@@ -250,8 +250,7 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (result call.Result, e
 	p.stage, p.recording = stageRecord, true
 	stopped = g.record(p, stopped)
 	p.stage = stageFlow
-	g.observe(p, stopped)
-	if stopped != nil {
+	if stopped = g.observe(p, stopped); stopped != nil {
 		return call.Result{}, stopped
 	}
 	return p.result, nil

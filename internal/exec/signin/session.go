@@ -118,7 +118,7 @@ func (s *Session) Refused(
 	switch {
 	case err != nil:
 		return false, s.target.unusable(err)
-	case u.Grant != "":
+	case u.Grant != "" && s.target.Principal != noPrincipal:
 		return s.obtain(ctx, sent, challenges, u, try)
 	case s.fresh():
 		return s.signIn(ctx, sent, challenges)

@@ -31,9 +31,9 @@ type DB interface {
 	// Announce tells all processes that have the store open that rows have changed which processes keep in memory. It is
 	// called after the commit.
 	Announce() error
-	// Announced returns the number of announcements. Rows that were read after a call of Announced are current as long
-	// as the number is the same. If ok is false, the store does not count announcements, and the rows must be read again.
-	Announced() (n int64, ok bool)
+	// Announced returns the current announcements. Rows that were read after a call of Announced are current as long as
+	// its result is the same. If ok is false, the announcements are unknown, and the rows must be read again.
+	Announced() (n News, ok bool)
 	// Owner returns the owner name that this process got when it opened the store. The name is valid until Close or the
 	// end of the process. After ErrLost, the owner has a new name. Code that stores the name must therefore call Owner
 	// inside Write.
@@ -48,6 +48,9 @@ type DB interface {
 	// Close closes the store. Alive then returns false for this owner.
 	Close() error
 }
+
+// News stands for all announcements so far. It changes with each announcement.
+type News struct{ Size, Time int64 }
 
 // Tx is a transaction. It is valid only in the function that was passed to Write or Read, and only in the goroutine
 // that runs this function. If a statement fails, all later statements fail too. Write also fails, even if the function

@@ -15,7 +15,7 @@ func init() {
 		{"P478", "internal/gateway/flow/shape.go", `	s.cut = true`, `	s.cut = false`, "./internal/gateway/flow", "TestEndsOfLongResults"},
 		{"P476", "internal/serve/front/message.go", `return len(part) > maxCopied &&`, `return false &&`, "./internal/serve/front", "TestLargeResultIsNotCopied"},
 		{"P477", "internal/gateway/guard/window.go", `overlap  = 64 << 10`, `overlap  = 0`, "./internal/gateway/guard", "TestLargeResults"},
-		{"P477", "internal/gateway/guard/window.go", `bytes.IndexByte(text[word:end], '\\') < 0`, `true`, "./internal/gateway/guard", "TestEscapedBase64InLargeResults"},
+		{"P477", "internal/gateway/guard/window.go", `bytes.IndexByte(text[word:end], '\\') < 0`, `bytes.IndexByte(text[word:end], '\\') < end`, "./internal/gateway/guard", "TestEscapedBase64InLargeResults"},
 		{"P477", "internal/gateway/guard/window.go", `return end - (end-word)%4`, `return end`, "./internal/gateway/guard", "TestLargeResults"},
 		{"P477", "internal/gateway/guard/output.go", `secret.Standard().AddCopies(doc, &values, secret.Merge(matches))`, `secret.Merge(matches)`, "./internal/gateway/guard", "TestCopiesInLargeResults"},
 	}...)

@@ -20,6 +20,8 @@ func init() {
 		{"P495", "internal/serve/front/rounds.go", `if s.Approval != "" {`, `if false {`, "./internal/serve/front", "TestApprovalByRepeatedCall"},
 		{"P474", "internal/gateway/approve.go", `if stopped = g.prepare(ctx, p); stopped != nil {`, `if false {`, "./internal/gateway", "TestApprovalNeedsAServer"},
 		{"P475", "internal/gateway/dataflow.go", `err = g.store.DB.Announce()`, `_ = 0`, "./internal/gateway", "TestNoWayAroundByOrder"},
-		{"P475", "internal/gateway/dataflow.go", `!counts || !known`, `counts && !known`, "./internal/gateway", "TestNoWayAroundByOrder"},
+		{"P475", "internal/gateway/dataflow.go", `g.store.DB.Owner(), time.Time{})`, `g.store.DB.Owner(), now)`, "./internal/gateway", "TestTextOfAnotherProcessAfterAClockJump"},
+		{"P475", "internal/gateway/dataflow.go", `		return &withheld`, `		return stopped`, "./internal/gateway", "TestTextThatCannotBeAnnounced"},
+		{"P475", "internal/gateway/dataflow.go", `!known || !kept`, `known && !kept`, "./internal/gateway", "TestNoWayAroundByOrder"},
 	}...)
 }

@@ -198,10 +198,10 @@ func (s *store) look() (now string, err error) {
 	return now, explain(err)
 }
 
-// Announce does nothing, because counting announcements would need a query, and so would reading the rows.
+// Announce does nothing, because looking for announcements would need a query, as reading the rows does.
 func (s *store) Announce() error { return nil }
 
-func (s *store) Announced() (n int64, ok bool) { return 0, false }
+func (s *store) Announced() (n state.News, ok bool) { return n, false }
 
 func (s *store) Owner() string {
 	s.mu.Lock()

@@ -2,14 +2,12 @@ package sqlite
 
 import (
 	"errors"
-	"io/fs"
 	"os"
+
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// maxNews is the size at which Open deletes the file of the announcements.
-const maxNews = 1 << 20
-
-// news returns the name of a file with one byte for each announcement. Its size costs far less than a query.
+// news returns the name of a file with one byte for each announcement. Reading its size costs far less than a query.
 func (s *store) news() string { return s.file + ".news" }
 
 func (s *store) Announce() error {
@@ -21,24 +19,11 @@ func (s *store) Announce() error {
 	return explain(errors.Join(err, f.Close()))
 }
 
-func (s *store) Announced() (n int64, ok bool) {
+// Announced also uses the file's time, because someone can delete the file, and its size then starts at zero again.
+func (s *store) Announced() (n state.News, ok bool) {
 	info, err := os.Stat(s.news())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, true
-	case err != nil:
-		return 0, false
+	if err != nil {
+		return n, false
 	}
-	return info.Size(), true
-}
-
-// shortenNews deletes a large file of announcements. Other processes then read their rows again.
-func (s *store) shortenNews() error {
-	if n, ok := s.Announced(); !ok || n < maxNews {
-		return nil
-	}
-	if err := os.Remove(s.news()); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return state.News{Size: info.Size(), Time: info.ModTime().UnixNano()}, true
 }

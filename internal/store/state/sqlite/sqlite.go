@@ -136,8 +136,11 @@ func (s *store) prepareFiles() (err error) {
 			"or use a PostgreSQL store",
 			state.ErrNetworkDisk, disk)
 	}
-	if err := s.shortenNews(); err != nil {
-		return err
+	if _, ok := s.Announced(); !ok {
+		// The file must belong to the user of the store, so do not leave it to the first announcement.
+		if err := s.Announce(); err != nil {
+			return err
+		}
 	}
 	if s.turnFile, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
