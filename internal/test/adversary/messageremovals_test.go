@@ -6,7 +6,7 @@ func init() {
 		{"P400", "internal/gateway/guards.go", `c = g.observeUnrequested(c.Principal, c, flow.Source{Tool: "a message from a server"}).client(c)`, `_ = flow.Source{}`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
 		{"P400", "internal/gateway/dataflow.go", `if err := g.markReader(context.Background(), principal, 0); err != nil {`, `if err := error(nil); err != nil {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P400", "internal/gateway/forward.go", `observer.notify(f.OnNotify)`, `f.OnNotify`, "./internal/gateway", "TestNoWayAroundByOrder"},
-		{"P400", "internal/gateway/dataflow.go", `_ = g.markReader(context.Background(), p.Principal, 0)`, ``, "./internal/gateway", "TestNoWayAroundByOrder"},
+		{"P400", "internal/gateway/dataflow.go", `err := g.markReader(context.Background(), p.Principal, 0); err != nil {`, `err := error(nil); err != nil {`, "./internal/gateway", "TestNoWayAroundByOrder"},
 		{"P401", "internal/serve/host/host.go", `s.SetLevel(ctx, g.Guard(c), level)`, `s.SetLevel(ctx, c, level)`, "./internal/serve/host", "TestMessagesOnOwnConnections"},
 		{"P402", "internal/serve/front/exposed.go", `if left -= len(result); left < 0 {`, `if left < 0 {`, "./internal/serve/front", "TestMergedListsAreBounded"},
 		{"P402", "internal/serve/front/exposed.go", `if !ok || len(name) > maxURI {`, `if !ok {`, "./internal/serve/front", "TestMergedListsAreBounded"},
