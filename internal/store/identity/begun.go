@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -100,8 +102,9 @@ func checkReplaced(tx state.Tx, keys []string) error {
 	})
 }
 
-// Unbegun fails with ErrNoRoot if the store was already used with a root key. Callers run this check before they
-// create a missing root key file.
+// Unbegun fails with ErrNoRoot if the store was already used with a root key and the root key file does not exist. It
+// looks for the file after the query, because another process of this machine may create the file and then use the
+// store. Callers run this check before they create a missing root key file.
 func Unbegun(ctx context.Context, db state.DB, file string) error {
 	begun := false
 	err := db.Read(ctx, func(tx state.Tx) error {
@@ -112,7 +115,10 @@ func Unbegun(ctx context.Context, db state.DB, file string) error {
 			return nil
 		})
 	})
-	if err == nil && begun {
+	if err != nil || !begun {
+		return err
+	}
+	if _, err = os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w from this machine: the store was created with a root key, and %s does not exist",
 			ErrNoRoot, file)
 	}

@@ -158,6 +158,13 @@ func TestManyBeginAStore(t *testing.T) {
 		if err := Unbegun(t.Context(), db, "root"); !errors.Is(err, ErrNoRoot) {
 			t.Errorf("Unbegun on a used store: got error %v, want ErrNoRoot", err)
 		}
+		file := filepath.Join(t.TempDir(), "root") // another process has created it in the meantime
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Unbegun(t.Context(), db, file); err != nil {
+			t.Errorf("Unbegun on a used store whose root key exists: %v", err)
+		}
 	})
 }
 
