@@ -47,7 +47,7 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return stopped
 }
 
-// prepare starts the tool's server, so that nobody approves a call whose server cannot start.
+// prepare starts the tool's server, so that a person is asked only about a call that can be made.
 func (g *Gateway) prepare(ctx context.Context, p *inflight) *call.Refusal {
 	b, ok := g.options.Binding.(call.Preparer)
 	if !ok {

@@ -174,7 +174,8 @@ func (p *prepared) Prepare(_ context.Context, tool *agent.Tool, principal string
 	return nil
 }
 
-// TestApprovalNeedsAServer calls a tool whose server does not start. Nobody is asked, and an approval is not used up.
+// TestApprovalNeedsAServer calls a tool whose server does not start. The gateway asks no person, and does not use up
+// an approval.
 func TestApprovalNeedsAServer(t *testing.T) {
 	down := call.Refuse("act", call.ServerUnavailable, "the server did not start")
 	w := &prepared{world: newWorld(), refusal: down}

@@ -263,7 +263,7 @@ func TestTextOfAnotherProcessAfterAClockJump(t *testing.T) {
 	})
 }
 
-// silent is a store whose announcements reach nobody.
+// silent is a store whose announcements fail.
 type silent struct{ state.DB }
 
 func (silent) Announce() error { return errors.New("no space left") }

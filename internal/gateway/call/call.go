@@ -142,7 +142,7 @@ type Binding interface {
 }
 
 // Preparer is a binding that can start a tool's server before the call. The gateway uses it before it asks a person to
-// approve a call, so that nobody approves a call that cannot be made.
+// approve the call, so that a person is asked only about a call that can be made.
 type Preparer interface {
 	Prepare(ctx context.Context, tool *agent.Tool, principal string) error
 }

@@ -28,8 +28,8 @@ type DB interface {
 	// caller must read the store again. If a commit happens just before the call, Changed may wait the whole second. If
 	// ctx is done, Changed returns the error of ctx.
 	Changed(ctx context.Context) error
-	// Announce tells all processes that have the store open that rows have changed which processes keep in memory. It is
-	// called after the commit.
+	// Announce announces a change of rows that processes keep in memory. All processes that have the store open can see the
+	// announcement. Announce is called after the commit.
 	Announce() error
 	// Announced returns the current announcements. Rows that were read after a call of Announced are current as long as
 	// its result is the same. If ok is false, the announcements are unknown, and the rows must be read again.

@@ -57,7 +57,7 @@ func TestAnnouncementsFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Announce(); err == nil {
-		t.Error("an announcement that reached nobody succeeded")
+		t.Error("an announcement succeeded, but no process can see it")
 	}
 	if n, ok := s.Announced(); ok {
 		t.Errorf("without the file, the announcements are %v", n)
