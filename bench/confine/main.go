@@ -179,7 +179,7 @@ func measure() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("what confinement costs a tool server; direct and confined in turn; %d cores\n\n", runtime.NumCPU())
+	fmt.Printf("the cost of confinement for a tool server; direct and confined runs alternate; %d cores\n\n", runtime.NumCPU())
 	fmt.Printf("%44s  %9s  %9s  %10s  goal\n", "", "direct", "confined", "difference")
 	if err := measureStart(); err != nil {
 		return err

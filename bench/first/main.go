@@ -1,5 +1,5 @@
-// Command first measures a new user's first minutes with ambit. It imports six npm servers from a client's
-// configuration as an agent, installs the agent, and makes a call.
+// Command first measures how long a new user waits for the first result. It imports a client's configuration with six
+// npm servers as one agent, installs the agent, and makes a call.
 //
 //	bench/run first
 //

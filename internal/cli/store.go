@@ -218,8 +218,8 @@ func notOpened(h home.Home, url string, err error) error {
 // separateHome returns the hint for a store that cannot be used with this home, because the root key of this home
 // belongs to another store.
 func separateHome(h home.Home) string {
-	return "use a separate AMBIT_HOME for this store, with keys/root from a machine that uses the store; " +
-		"the root key here belongs to the store in " + diag.ShellWord(h.Dir())
+	return "use a separate AMBIT_HOME for this store, and copy the file keys/root into it from a machine that uses the " +
+		"store; the root key here belongs to the store in " + diag.ShellWord(h.Dir())
 }
 
 // rotateCommand returns the command that rotates the root key of a store.

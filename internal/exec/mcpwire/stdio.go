@@ -13,8 +13,8 @@ import (
 // line. Closing a stream must unblock a pending Read or Write, as it does for the pipes of os/exec, for sockets and
 // for io.Pipe.
 //
-// One goroutine reads and another goroutine writes. A server that does not read its input therefore delays only its
-// own calls. Messages that wait for the writer are sent together in the next write.
+// One goroutine reads and another goroutine writes, so the transport still reads the output of a server that does not
+// read its input. Messages that wait for the writer are sent together in the next write.
 func Stdio(r io.ReadCloser, w io.WriteCloser) Transport {
 	return &stdioTransport{
 		r: r, w: w,

@@ -50,7 +50,7 @@ func prove(key *jose.JSONWebKey, method string, u *url.URL, token, nonce string)
 	o := (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt")
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key.Key}, o)
 	if err != nil {
-		return "", errors.New("cannot sign with the stored key of the sign-in")
+		return "", errors.New("cannot create a signature with the key that was stored at the sign-in")
 	}
 	claims := struct {
 		ID     string           `json:"jti"`
@@ -69,7 +69,7 @@ func prove(key *jose.JSONWebKey, method string, u *url.URL, token, nonce string)
 	}
 	text, err := jwt.Signed(signer).Claims(claims).Serialize()
 	if err != nil {
-		return "", errors.New("cannot sign with the stored key of the sign-in")
+		return "", errors.New("cannot create a signature with the key that was stored at the sign-in")
 	}
 	return text, nil
 }

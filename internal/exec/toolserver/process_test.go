@@ -231,7 +231,8 @@ func TestVariableWithANUL(t *testing.T) {
 	}
 }
 
-// If a server sends large notifications, the log names it once. Its other notifications pass.
+// If a server sends notifications that are too large, the log mentions the server once. Its smaller notifications are
+// still delivered.
 func TestLargeNotificationsAreReported(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"log"}, "-do", "large-notifications")

@@ -126,7 +126,7 @@ func TestSecretsCorpus(t *testing.T) {
 	}
 }
 
-// TestPromptsCorpus checks ambit's own corpus of harmless and harmful prompts as arguments.
+// TestPromptsCorpus passes the harmless and harmful prompts of ambit's own corpus to the guard as arguments.
 func TestPromptsCorpus(t *testing.T) {
 	in, err := guard.NewInput(guard.InputRules{DenyDefaults: true})
 	if err != nil {

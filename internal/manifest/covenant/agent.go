@@ -246,7 +246,7 @@ func loseWords(a *agent.Agent, n *convert.Notes) {
 		n.Lose("description", "Covenant has no field for a description (%d characters)", len([]rune(a.Description)))
 	}
 	if described := countDescribed(a.Tools); described > 0 {
-		n.Lose("descriptions of tools", "Covenant has no field for descriptions (%d)", described)
+		n.Lose("descriptions of tools", "Covenant has no field for the descriptions of %d tools", described)
 	}
 	if a.Prompt != "" {
 		n.Lose("system_prompt", "Covenant has no field for instructions (%d characters)", len([]rune(a.Prompt)))

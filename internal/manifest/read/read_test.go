@@ -128,8 +128,8 @@ func TestGetters(t *testing.T) {
 	}
 }
 
-// Reading must not depend on the number of members. An Object tracks the first 64 members in a bit set. It stores
-// the first 12 names in an array.
+// An Object tracks its first 64 members in a bit set and stores the first 12 names in an array. It must also read
+// objects with more members correctly.
 func TestManyMembers(t *testing.T) {
 	for _, n := range []int{11, 12, 13, 16, 17, 63, 64, 65, 200} {
 		var text []string

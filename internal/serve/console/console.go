@@ -76,7 +76,7 @@ type Backend interface {
 	// caller, not only an administrator.
 	ConnectWith(r *http.Request, name, server, key, session string) (page string, who *identity.Principal, err error)
 	Connected(ctx context.Context, who *identity.Principal, session string, answer url.Values) (name string, err error)
-	// SetSecret stores a value in the credential slot ref of an agent.
+	// SetSecret stores a value in an agent's credential slot.
 	SetSecret(name, ref, value string) error
 	Intents(ctx context.Context) ([]*dispatch.Intent, error)
 	// Policy returns the path and text of the user's policy file. If the policy is not in force, problem is the reason.

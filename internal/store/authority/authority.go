@@ -344,7 +344,8 @@ func (r *Register) change(tx state.Tx, f func(entries map[key]entry)) (fewer int
 	return len(v.entries) - len(next.entries), r.write(tx, v, next)
 }
 
-// Forget removes the entries of rows whose authority ended before the given time, and returns their number.
+// Forget removes the register's entry for each row whose authority ended before the given time. It returns the number
+// of removed entries.
 func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err error) {
 	over := func(_ key, e entry) bool { return e.until != 0 && e.until < state.Micros(before) }
 	found := false
