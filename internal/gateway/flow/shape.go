@@ -5,14 +5,12 @@ import (
 	"encoding/base64"
 	"io"
 	"net/mail"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
@@ -31,7 +29,6 @@ type shape struct {
 const (
 	maxAtom       = 80
 	maxAtomTokens = 5
-	maxYAML       = 64 << 10 // the YAML parser is slow, so longer texts are running text
 	maxAtoms      = 20_000
 	maxNested     = 64
 )
@@ -276,24 +273,6 @@ const minAccount = 8
 // sentence.
 const maxAlone = 12
 
-// hasParagraph reports whether an unindented line follows an empty line. Programs do not write such YAML, but a mail
-// with its header can look like YAML up to that line.
-func hasParagraph(text []byte) bool {
-	for {
-		at := bytes.IndexByte(text, '\n')
-		if at < 0 {
-			return false
-		}
-		line := bytes.TrimLeft(text[at+1:], " \t\r")
-		if text = text[at+1:]; len(line) > 1 && line[0] == '\n' && bytes.IndexByte([]byte(" \t\r\n-"), line[1]) < 0 {
-			return true
-		}
-	}
-}
-
-// startsYAML matches the first line of a mapping or of a list of mappings.
-var startsYAML = regexp.MustCompile(`^(- )?[A-Za-z_][A-Za-z0-9_]{0,40}:( |\r?\n|$)`)
-
 // document splits a text. Only JSON, YAML, lines of names and values, and tables have fields.
 func (s *splitter) document(text []byte) {
 	trimmed := bytes.TrimSpace(text)
@@ -312,23 +291,6 @@ func (s *splitter) document(text []byte) {
 		// In plain text, only a single word is a field.
 		s.leaf(text, bytes.ContainsAny(trimmed, " \t\n"))
 	}
-}
-
-// mappings splits YAML: a mapping or a list of mappings. It returns false for any other text.
-func (s *splitter) mappings(text []byte) bool {
-	if len(text) > maxYAML || !startsYAML.Match(text) || hasParagraph(text) {
-		return false
-	}
-	var root yaml.Node
-	if yaml.Unmarshal(text, &root) != nil {
-		return false
-	}
-	before := s.shape
-	if !s.yaml("", &root, 0) {
-		s.shape = before
-		return false
-	}
-	return true
 }
 
 // sequence splits a text of several JSON objects one after the other. Many tools return a list in this form. sequence
@@ -414,37 +376,6 @@ func (s *splitter) name(name []byte) (isValue bool) {
 		return true
 	}
 	s.addressed = append(s.addressed, name)
-	return true
-}
-
-// yaml splits a YAML node. It returns false if the node contains an alias, which parsers can resolve differently.
-func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
-	if depth > maxNested {
-		return false
-	}
-	switch n.Kind {
-	case yaml.AliasNode:
-		return false
-	case yaml.ScalarNode:
-		s.leaf([]byte(n.Value), isTextName(name))
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i].Value
-			s.name([]byte(key))
-			if !s.yaml(key, n.Content[i+1], depth+1) {
-				return false
-			}
-		}
-	default:
-		for _, c := range n.Content {
-			if c.Kind == yaml.MappingNode {
-				s.texts = append(s.texts, nil)
-			}
-			if !s.yaml(name, c, depth+1) {
-				return false
-			}
-		}
-	}
 	return true
 }
 
