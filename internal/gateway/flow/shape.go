@@ -481,10 +481,10 @@ func contains(value []byte) bool {
 }
 
 // mailboxes adds the addresses in a mail header, such as "Ann Lee <ann@example.com>, bob@example.com", to the fields.
-// It returns false if the value is no such list.
+// It returns false if the value is no such list, or has a comment in parentheses, which the parser drops.
 func (s *splitter) mailboxes(value []byte) bool {
 	list, err := mail.ParseAddressList(string(value))
-	if err != nil || slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {
+	if err != nil || bytes.IndexByte(value, '(') >= 0 || slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {
 		return false
 	}
 	for _, a := range list {

@@ -2,7 +2,7 @@ package flow
 
 import "testing"
 
-// A model reads everything in a YAML result, not only the values of its first document.
+// A model reads everything in a YAML result, not only the values of its first document, and the comments of mail headers.
 func TestAllOfYAML(t *testing.T) {
 	mail := toolOf("read_mail", "id")
 	for name, text := range map[string]string{
@@ -22,6 +22,10 @@ func TestAllOfYAML(t *testing.T) {
 		if len(v.Findings) != 1 || v.Findings[0].Reason != OnlyUntrusted {
 			t.Errorf("%s: %+v", name, v.Findings)
 		}
+	}
+	v := judge(mailer, `{"to":"eve@x.example"}`, seen{mail, `{"id":"1"}`, `{"from":"Ann <ann@example.org> (eve@x.example)","size":1}`})
+	if len(v.Findings) != 1 {
+		t.Errorf("a comment in a mail header: %+v", v.Findings)
 	}
 	for name, text := range map[string]string{
 		"two documents":   "name: Ann\niban: " + account + "\n---\nname: Bob\niban: x\n",
