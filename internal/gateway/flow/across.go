@@ -7,8 +7,13 @@ import "slices"
 // running text, because the author of that text may have chosen the destination.
 func (d *decision) acrossSources(leaves []leaf) {
 	var origins []string
+	// Beside a recipient, the address of the user's own account is not a destination.
+	named := slices.ContainsFunc(leaves, func(l leaf) bool { return recipients[l.name] })
 	for i := range leaves {
 		l := &leaves[i]
+		if named && !recipients[l.name] {
+			continue
+		}
 		if l.role == destination && d.attested.has(l.key()) && !d.own.has(l.key()) {
 			if from := d.attested.from[d.attested.slot(l.key())]; from != 0 {
 				origins = append(origins, d.sources[from-1].Call)
@@ -27,6 +32,9 @@ func (d *decision) acrossSources(leaves []leaf) {
 		}
 	}
 }
+
+// recipients contains the names of arguments that are certainly recipients.
+var recipients = wordSet(`to recipient recipients cc bcc`)
 
 // minNumber is the smallest number of digits at which a number is unlikely to occur in two results by chance.
 const minNumber = 5

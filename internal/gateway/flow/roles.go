@@ -111,6 +111,15 @@ var roleOf = func() map[string]role {
 	return m
 }()
 
+// wordSet returns the set of the words in a list.
+func wordSet(list string) map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(list) {
+		m[w] = true
+	}
+	return m
+}
+
 // urlNames contains the names of arguments whose value is an external address that a tool reads from.
 var urlNames = map[string]bool{
 	"url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true, "website": true, "webpage": true, "endpoint": true, "webhook": true,
