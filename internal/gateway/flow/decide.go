@@ -56,7 +56,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 	if !v.Untrusted && !forgot {
 		return v // no text has reached the agents, so none can steer them
 	}
-	d := &decision{Session: s, tool: t, strict: v.Strict, steps: maxSteps}
+	d := &decision{Session: s, tool: t, leaves: leaves, strict: v.Strict, steps: maxSteps}
 	for i := range leaves {
 		if len(d.found) >= maxFindings {
 			break
@@ -94,6 +94,7 @@ func (t *Tool) approvalKey(l leaf) uint64 {
 type decision struct {
 	*Session
 	tool   *Tool
+	leaves []leaf
 	strict bool
 	steps  int
 	found  []Finding
@@ -298,6 +299,10 @@ func (d *decision) code(l *leaf) {
 			}
 		}
 	}
+	project := projectOf(d.leaves, l)
+	if d.strict || !d.approved.has(introductionKey("a project", []byte(project))) {
+		project = ""
+	}
 	n := l.words().len()
 	verbs := d.tool.verbs
 	if verbs&running != 0 { // a verb such as "open" must be closer to the command than "run", because it has other objects too
@@ -310,7 +315,11 @@ func (d *decision) code(l *leaf) {
 		}
 		hits := d.sequences(l.words(), i, i+min(n, 2))
 		for j := range hits {
-			if h := &hits[j]; h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
+			h := &hits[j]
+			if project != "" && strings.HasPrefix(h.b.source(h.at).file, project+"/") {
+				continue // a file of the project asks for a command of the project
+			}
+			if h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
 				return
 			}

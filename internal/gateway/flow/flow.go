@@ -62,6 +62,7 @@ type Source struct {
 	// Label names the object that was read, such as a file or an address. It may be empty.
 	Label string
 	Time  time.Time
+	file  string // the file of this machine that the call read, or empty
 }
 
 // Memory is the untrusted text that the agents of one principal have read.
@@ -402,6 +403,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	lists := t.lists() || t.queries() || hasPart(t.Name, tabular) && !hasPart(t.Name, written)
 	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored))
 	defer shape.free()
+	src.file = t.fileOf(leaves)
 	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
 		if t.verbs&creating != 0 && !o.printed && !shape.opaque {
@@ -439,6 +441,7 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		s.introduced(t, leaves, now)
 		return
 	}
+	s.worksIn(leaves)
 	for i := range leaves {
 		l := &leaves[i]
 		// An attested value is not added to own, because an attacker may have chosen it.
@@ -519,6 +522,7 @@ func (s *Session) Approve(t *Tool, arguments []byte) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
+	s.worksIn(leaves)
 	for _, l := range leaves {
 		s.trust(&s.approved, 0, t.approvalKey(l))
 	}
