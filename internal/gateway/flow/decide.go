@@ -119,6 +119,9 @@ func (d *decision) report(l *leaf, r Reason, asked bool, h *hit) {
 
 func (d *decision) judge(l *leaf) {
 	if d.tool.readsOnly() {
+		if !d.tool.Effect && !d.strict && onlyReads(l.value) && len(d.sequences(l.words(), 0, l.words().len())) > 0 {
+			return // the agent follows a link and adds nothing to it
+		}
 		if l.role == destination || l.role == other {
 			d.value(l, true, nearID)
 		}
