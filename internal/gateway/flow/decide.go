@@ -36,7 +36,9 @@ const (
 	maxFindings = 8
 	near        = 30 // maximum number of tokens between a value and a verb
 	nearID      = 8
+	nearRecord  = 4 // for a change of a record or a work item
 	nearTime    = 15
+	nearText    = 15
 	windowSize  = 6 // number of tokens in a quotation
 	maxPhrase   = 12
 	maxShown    = 200
@@ -173,8 +175,11 @@ func strong(l *leaf) bool {
 // value judges a short value: a destination, an identifier, a path or a name. If strong is set, the value is unlikely
 // to occur in text by chance. A verb counts if its distance, in tokens, is at most reach.
 func (d *decision) value(l *leaf, strong bool, reach int) {
+	if l.role == path && !d.strict && d.tool.stages() && !hiddenPath.Match(l.value) {
+		return
+	}
 	key := l.key()
-	if key == 0 {
+	if key == 0 || d.tool.keeps == record && isName(l) && !d.strict {
 		return
 	}
 	hits := d.occurrences(l.words(), l.role == destination || strong)
@@ -185,6 +190,9 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 	if attested {
 		reach = min(reach, nearID)
+	}
+	if d.tool.keeps != otherKind && (l.role != destination || isName(l)) {
+		reach = min(reach, nearRecord)
 	}
 	for i := range hits {
 		if d.asksFor(l, &hits[i], reach) && (strong || d.meant(&hits[i])) {
@@ -221,6 +229,9 @@ func (d *decision) introducedBefore(l *leaf) bool {
 
 // systemPath matches paths that leave their folder, hidden files, and files of the operating system.
 var systemPath = regexp.MustCompile(`^~|\.\.|(?i)^(/|[a-z]:\\)(etc|usr|bin|sbin|lib|boot|root|var|opt|dev|proc|sys|system|windows|program)\b|(^|[/\\])\.[^/\\.]*([/\\]|rc$|profile$)`)
+
+// hiddenPath matches paths that systemPath matches, and all hidden files.
+var hiddenPath = regexp.MustCompile(systemPath.String() + `|(^|[/\\])\.[^/\\]`)
 
 // secretNames contains the names of arguments that decide who gets access to something.
 var secretNames = map[string]bool{
@@ -333,7 +344,7 @@ func (d *decision) code(l *leaf) {
 // prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
 // quotations if untrusted text asks for the action near them.
 func (d *decision) prose(l *leaf) {
-	if !d.tool.Network || d.own.has(l.key()) {
+	if !d.tool.Network || d.own.has(l.key()) || d.tool.keeps == record && !d.strict {
 		return
 	}
 	for _, part := range slices.Concat(addresses(l.value), accounts(l.value)) {
@@ -342,12 +353,12 @@ func (d *decision) prose(l *leaf) {
 			continue
 		}
 		reach := near
-		if digits(w.text) == len(w.text) {
+		if digits(w.text) == len(w.text) || d.tool.keeps == workItem {
 			reach = nearID // a long number may be something other than an account number
 		}
 		hits := d.occurrences(w, true)
 		for i := range hits {
-			if d.verbInProse(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
+			if d.verbInProse(&hits[i], reach) && d.dictated(&hits[i]) || reach == near && foreign(&hits[i], reach) {
 				d.report(l, OnlyUntrusted, true, &hits[i])
 				return
 			}
@@ -360,10 +371,13 @@ func (d *decision) prose(l *leaf) {
 	if len(l.words().text)-digits(l.words().text) <= 2 && dateForm.Match(l.value) {
 		return // short texts often occur by chance
 	}
+	if d.tool.keeps == workItem && d.approved.has(titleKey(l.value)) {
+		return // it refers to another object by its title
+	}
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(l.words(), 0, n)
 		for i := range hits {
-			if d.verbInProse(&hits[i], nearID) {
+			if d.verbInProse(&hits[i], nearID) && d.dictated(&hits[i]) {
 				d.report(l, AskedFor, true, &hits[i])
 				return
 			}
@@ -373,7 +387,7 @@ func (d *decision) prose(l *leaf) {
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
 		hits := d.sequences(l.words(), i, i+windowSize)
 		for j := range hits {
-			if h := extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) {
+			if h := extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) && d.refersTo(&h) && d.dictated(&h) {
 				d.report(l, AskedFor, true, &h)
 				return
 			}

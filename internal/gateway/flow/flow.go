@@ -337,6 +337,9 @@ func (s *Session) attest(src Source, shape *shape) {
 		from = uint16(len(s.sources))
 	}
 	s.trust(&s.attested, from, shape.atoms...)
+	for _, title := range shape.titles {
+		s.trust(&s.approved, 0, titleKey(title))
+	}
 	for _, value := range shape.values {
 		if host := hostOf(value); host != nil {
 			s.trust(&s.attested, from, hostKey(host))
@@ -401,7 +404,7 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	leaves := t.leaves(arguments)
 	o := s.origin(t, leaves, src.Time)
 	lists := t.lists() || t.queries() || hasPart(t.Name, tabular) && !hasPart(t.Name, written)
-	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored))
+	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored) && !t.namesSender())
 	defer shape.free()
 	src.file = t.fileOf(leaves)
 	if t.Effect && !t.fetching {
@@ -485,6 +488,9 @@ func introductionKey(name string, value []byte) uint64 {
 
 // partKey identifies a file name or a folder that trustParts records.
 func partKey(path []byte) uint64 { return introductionKey("a part of a path", path) }
+
+// titleKey identifies a short running text, such as the title of an issue.
+func titleKey(title []byte) uint64 { return introductionKey("a title", title) }
 
 // trustParts records the name of a file and its parent folders. An agent that works on a file also uses these names, for
 // example to commit the file.
