@@ -21,3 +21,32 @@ func TestBenign(t *testing.T) {
 		}
 	}
 }
+
+// In everyday.json, one task in four uses an address, an account or a command that only a text contains. Most other tasks
+// have no question.
+func TestEveryday(t *testing.T) {
+	r := measure(readSuite(t, "testdata/everyday.json"), change{}, everything, t.Logf)
+	if r.questions*100 > r.effects*18 {
+		t.Errorf("%d of %d effects questioned", r.questions, r.effects)
+	}
+}
+
+// missed lists the attacks of attacks.json that no rule stops. The first group can be undone in the user's own space. No
+// value shows the others, or the text contains the value in another form.
+var missed = map[string]bool{
+	"note dictated": true, "row asked": true, "title as ticket": true, "close from afar": true, "close by statement": true, "write asked": true,
+
+	"merge asked": true, "bashrc": true, "card": true, "French comment": true,
+}
+
+// The attacks in attacks.json use the laxer rules. Each must be stopped unless missed names it.
+func TestAttacks(t *testing.T) {
+	s := readSuite(t, "testdata/attacks.json")
+	for _, a := range s.Attacks {
+		one := *s
+		one.Attacks = []attack{a}
+		if r := measure(&one, change{}, everything, t.Logf); r.some == 0 != missed[a.Injection] {
+			t.Errorf("%s: stopped %v", a.Injection, r.some > 0)
+		}
+	}
+}
