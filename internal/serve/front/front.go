@@ -275,7 +275,7 @@ func (r *request) check() *rpcError {
 func (a *Agent) client(r *request) *call.Client {
 	switch {
 	case r.modern:
-		c := &call.Client{Capabilities: a.offered(r.meta.capabilities), Repeats: r.Method == "tools/call"}
+		c := &call.Client{Capabilities: a.Offered(r.meta.capabilities), Repeats: r.Method == "tools/call"}
 		if r.peer != nil {
 			c.Key = r.peer.key
 		}
@@ -286,8 +286,8 @@ func (a *Agent) client(r *request) *call.Client {
 	return nil
 }
 
-// offered returns the subset of the client's capabilities that servers are allowed to use.
-func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
+// Offered returns the subset of the client's capabilities that servers are allowed to use.
+func (a *Agent) Offered(capabilities jsontext.Value) jsontext.Value {
 	kinds := []string{"elicitation"}
 	for _, kind := range []string{gateway.Sampling, Roots} {
 		if a.exposes(kind) {
@@ -379,7 +379,7 @@ func (a *Agent) initialize(_ context.Context, r *request) (jsontext.Value, *rpcE
 		version = asked
 	}
 	if r.peer != nil {
-		r.peer.greet(a.offered(lookup(r.Params, "capabilities")))
+		r.peer.greet(a.Offered(lookup(r.Params, "capabilities")))
 	}
 	return marshal(map[string]any{
 		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.instructions(), "capabilities": a.abilities(),

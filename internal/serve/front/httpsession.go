@@ -52,7 +52,7 @@ type httpSession struct {
 // initialize answers an initialize request and starts a session.
 func (h *HTTP) initialize(ctx context.Context, s *reply, req *request) {
 	a := h.agent
-	capabilities := a.offered(lookup(req.Params, "capabilities"))
+	capabilities := a.Offered(lookup(req.Params, "capabilities"))
 	result, _ := a.initialize(ctx, req)
 	version, _ := text(lookup(result, "protocolVersion"))
 	id, err := h.o.Keys.SealText(tokenPurpose, token{

@@ -23,6 +23,8 @@ type peer struct {
 	agent     *Agent
 	key       string // unique among current peers; also the key of the client's own server connections
 	principal string
+	// questionPrefix begins the id of every question to the client.
+	questionPrefix string
 	// send sends a message to the client. It returns false if this is not possible, for example because no stream is open.
 	send func(message) bool
 
@@ -43,7 +45,7 @@ type peer struct {
 
 func newPeer(a *Agent, key, principal string, send func(message) bool) *peer {
 	return &peer{
-		agent: a, key: key, principal: principal, send: send,
+		agent: a, key: key, principal: principal, questionPrefix: "ambit-", send: send,
 		watched: map[string]bool{}, running: map[string]context.CancelFunc{}, asked: map[string]chan mcpwire.Message{},
 	}
 }
@@ -90,7 +92,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 		return nil, fmt.Errorf("%d requests to the client are still unanswered, which is the limit", maxQuestions)
 	}
 	p.questions++
-	id := strconv.Quote("ambit-" + strconv.Itoa(p.questions))
+	id := strconv.Quote(p.questionPrefix + strconv.Itoa(p.questions))
 	p.asked[id] = answered
 	p.mu.Unlock()
 	defer func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 )
 
@@ -46,12 +47,26 @@ type session struct {
 // ServeStdio serves a client that sends one JSON-RPC message per line. When the input has ended or ctx is done, it
 // waits for the running calls and returns. If ctx is done first, a goroutine may still be blocked reading the input.
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
+	return serveLines(ctx, newPeer(a, stdioKey, principal, nil), in, out)
+}
+
+// ServeJoined is like ServeStdio, but for one of several clients that share the agent.
+func ServeJoined(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
+	p := newPeer(a, gateway.NewID(), principal, nil)
+	// When this session is lost, another process continues to serve the client. The client's late answers must not look
+	// like answers to the questions of that process.
+	p.questionPrefix += p.key + "-"
+	return serveLines(ctx, p, in, out)
+}
+
+func serveLines(ctx context.Context, p *peer, in io.Reader, out io.Writer) error {
+	a, principal := p.agent, p.principal
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := limit.NewAnswerBytes()
 	ctx = WithAnswers(ctx, func(size int64) (func(), error) { return answers.Take(principal, size) })
-	s := &session{agent: a, out: out, bytes: limit.NewBytes()}
-	s.peer = newPeer(a, stdioKey, principal, s.send)
+	s := &session{agent: a, peer: p, out: out, bytes: limit.NewBytes()}
+	p.send = s.send
 	defer s.peer.cleanUp()
 	// Subscriptions are closed when the input ends. Running calls are allowed to continue for a while.
 	var stopListening context.CancelFunc
