@@ -171,6 +171,15 @@ func (s *Source) Find(a *agent.Agent, w Reference) (secret Secret, where, variab
 	return Secret{}, "", "", nil
 }
 
+// Variables returns the names of the environment variables that can contain the agent's secrets.
+func (s *Source) Variables(a *agent.Agent) []string {
+	var names []string
+	for _, w := range References(a) {
+		names = append(names, s.ambitVariable(w.Ref), manifestVariable(w.Env))
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
 // badVariable is the error for an environment variable whose value does not have the type of the secret.
 type badVariable struct {
 	variable string
