@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -44,6 +46,10 @@ type Running interface {
 	UI() (pages fs.FS, first string)
 	// Serve answers a request from an MCP client. The attributes come from the principal's verified credential.
 	Serve(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes)
+	// Shareable returns nil if the agent can serve a client of "ambit run". See [host.Agent.Shareable].
+	Shareable(g host.Guest) error
+	// ServeJoined serves a client of "ambit run" until its input ends or ctx is done.
+	ServeJoined(ctx context.Context, principal string, in io.Reader, out io.Writer) error
 	Close()
 }
 

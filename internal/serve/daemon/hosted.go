@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -84,6 +85,10 @@ func (a *hosted) State() State { return State(a.Agent.State()) }
 
 func (a *hosted) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return a.metered.Call(ctx, c)
+}
+
+func (a *hosted) ServeJoined(ctx context.Context, principal string, in io.Reader, out io.Writer) error {
+	return front.ServeJoined(ctx, a.Front(), principal, in, out)
 }
 
 func (a *hosted) Close() {

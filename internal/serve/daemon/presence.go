@@ -25,14 +25,16 @@ import (
 
 // A daemon writes two files to its home. Only the daemon's own user can read these files. The file run/serve-*.key
 // contains the daemon's temporary key. The file daemon.json contains the daemon's address and the path of the key file.
-// The daemon removes both files when it exits. A killed daemon leaves its files behind, but no other daemon accepts its
-// key.
+// If other processes can join the daemon, the socket run/serve-*.sock is next to the key file. The daemon removes its
+// files when it exits. A killed daemon leaves them behind, but no other daemon accepts its key or uses its socket.
 
 // Presence is the content of daemon.json.
 type Presence struct {
 	URL     string `json:"url"`
 	KeyFile string `json:"key_file"`
-	PID     int    `json:"pid"`
+	// Socket is the path of the socket for joining processes. It is empty if no process can join.
+	Socket string `json:"socket,omitempty"`
+	PID    int    `json:"pid"`
 	// Certificate is the SHA-256 hash of the TLS certificate. It is empty without TLS.
 	Certificate string `json:"certificate,omitempty"`
 	// Store is the URL of the store without its password. It is empty if the store is in the home folder. StorePassword
@@ -62,6 +64,9 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 	return f.Name(), nil
 }
 
+// SocketFile returns the path of the socket for joining processes. The socket is next to the daemon's key file.
+func SocketFile(keyFile string) string { return strings.TrimSuffix(keyFile, ".key") + ".sock" }
+
 // Announce writes daemon.json. If another daemon is running in the same home, Announce writes nothing and returns the
 // [Presence] of that daemon. If daemon.json describes a daemon that is no longer running, Announce removes the key file
 // of that daemon.
@@ -72,6 +77,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {
 			_ = os.Remove(c.KeyFile) // the daemon has ended, so its key is invalid
+			_ = os.Remove(SocketFile(c.KeyFile))
 		}
 	}
 	text, err := json.Marshal(p)
@@ -84,6 +90,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 // Leave removes the key file of a daemon. It also removes daemon.json if that file still describes the same daemon.
 func Leave(h home.Home, p Presence) {
 	_ = os.Remove(p.KeyFile)
+	_ = os.Remove(SocketFile(p.KeyFile))
 	if c, err := FindDaemon(h); err == nil && c.PID == p.PID && c.KeyFile == p.KeyFile {
 		_ = os.Remove(presenceFile(h))
 	}

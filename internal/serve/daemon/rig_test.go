@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -48,9 +50,22 @@ type fake struct {
 	late   atomic.Int64 // the number of open calls at the time when the agent was closed
 	busy   atomic.Int64
 	seen   chan http.Header
+
+	unshareable error
 }
 
 func (f *fake) SignInTarget(string, string) (signin.Target, bool) { return signin.Target{}, false }
+
+func (f *fake) Shareable(host.Guest) error { return f.unshareable }
+
+func (f *fake) ServeJoined(ctx context.Context, principal string, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		result, err := f.Call(ctx, &call.Call{Tool: lines.Text(), Principal: principal})
+		fmt.Fprintf(out, "%s %v\n", result.Raw, err)
+	}
+	return nil
+}
 
 func (f *fake) UI() (fs.FS, string) { return nil, "" }
 

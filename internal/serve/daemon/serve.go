@@ -21,6 +21,10 @@
 // folders again. It verifies new agents while the old agents still run, and then replaces the list in one step. The
 // old agents finish their calls. Agents with an unchanged manifest and lock file keep running.
 //
+// # Joining
+//
+// "ambit run" can let a running daemon of the same home serve its client. See [Hello].
+//
 // # Shutdown
 //
 // The daemon stops accepting requests. It waits up to [Options.Grace] for running calls to finish. Then it closes the
@@ -125,6 +129,9 @@ type Options struct {
 	BehindProxy bool
 	// PublicURL is the daemon's public URL, if it differs from the address in Listen.
 	PublicURL string
+
+	// JoinTerms are the terms under which processes of "ambit run" can join.
+	JoinTerms Terms
 
 	Version string
 	// Log receives messages for the operator.
