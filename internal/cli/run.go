@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -26,6 +27,10 @@ import (
 func newRun(t *terminal) *cobra.Command {
 	var f runFlags
 	cmd := verb("run PATH|NAME", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		in, out, err := t.join(ctx, &f, args[0])
+		if in == nil || err != nil {
+			return err
+		}
 		m, err := f.manifest(t, args[0])
 		if err != nil {
 			return err
@@ -49,7 +54,7 @@ func newRun(t *terminal) *cobra.Command {
 		a := host.Start(ctx, m, o)
 		defer a.Close()
 		if listener == nil {
-			return t.runStdio(ctx, a)
+			return runStdio(ctx, a, in, out)
 		}
 		return t.runHTTP(ctx, a, listener)
 	})
@@ -64,6 +69,8 @@ func newRun(t *terminal) *cobra.Command {
 		"serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().BoolVar(&f.lazy, "lazy", true,
 		"start a server at its first call, if ambit.lock contains its tools; --lazy=false starts every server at once")
+	cmd.Flags().BoolVar(&f.join, "join", true,
+		"let the daemon of this AMBIT_HOME serve the client, if it serves the same agent in the same way")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil,
 		"pass through these server features, even though no manifest declares them: "+strings.Join(front.Exposable, ", "))
 	return cmd
@@ -73,6 +80,7 @@ type runFlags struct {
 	skill, address string
 	expose         []string
 	remote, lazy   bool
+	join           bool
 	development
 	approvalFlags
 }
@@ -138,8 +146,8 @@ func exposed(kinds []string) (gateway.Exposed, error) {
 	return kinds, nil
 }
 
-func (t *terminal) runStdio(ctx context.Context, a *host.Agent) error {
-	if err := front.ServeStdio(ctx, a.Front(), identity.LocalName(), t.in, t.raw); err != nil && ctx.Err() == nil {
+func runStdio(ctx context.Context, a *host.Agent, in io.Reader, out io.Writer) error {
+	if err := front.ServeStdio(ctx, a.Front(), identity.LocalName(), in, out); err != nil && ctx.Err() == nil {
 		return no("", "the client's input cannot be read: %w", err)
 	}
 	return waitForStart(ctx, a)

@@ -156,6 +156,11 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
 	}
+	if !s.Production && s.store == "" && !o.Switches.On() {
+		if s.JoinTerms, err = joinTerms(h, s.approval.Approvals, o.Expose); err != nil {
+			t.logf("ambit run cannot join this daemon: %v", err)
+		}
+	}
 	o.Pool = sandbox.NewPool(waitingSandboxes, true)
 	defer o.Pool.Close()
 	log, closeLog, err := t.logServersTo(s.serverLog, s.logFormat)
@@ -260,6 +265,15 @@ func (t *terminal) listen(
 		return missing("", "%w", errors.Join(err, l.Close()))
 	}
 	defer daemon.Leave(h, presence)
+	if s.JoinTerms != nil {
+		stop, err := serveJoins(ctx, d, daemon.SocketFile(presence.KeyFile))
+		if err != nil {
+			t.logf("ambit run cannot join this daemon: %v", err)
+		} else {
+			presence.Socket = daemon.SocketFile(presence.KeyFile)
+			defer stop()
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- d.Serve(ctx, l) }()
 	other, err := daemon.Announce(ctx, h, presence)

@@ -30,6 +30,12 @@ func TestConfinedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer database.Close()
+	socket := filepath.Join(w.dir, "home", "join.sock") // as in the folder run of a home
+	joining, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer joining.Close()
 	second := filepath.Join(w.dir, "second")
 	if err := os.Mkdir(second, 0o700); err != nil {
 		t.Fatal(err)
@@ -40,6 +46,7 @@ func TestConfinedServer(t *testing.T) {
 	for name, a := range map[string]attacks{
 		"A1 staged code":   {Read: []string{temp, temp + "/main.py", memory}, Write: []string{temp + "/main.py", memory}},
 		"A2 database":      {Read: []string{pgpass}, Connect: []string{database.Addr().String()}},
+		"joining":          {Connect: []string{socket}},
 		"A3 parent":        {Read: []string{key, filepath.Join(second, "canary")}, Write: []string{key}, Rename: []string{log, key}},
 		"A5 log":           {Read: []string{log, fmt.Sprintf("/proc/%d/fd/1", os.Getpid())}},
 		"A13 terminal":     {Read: []string{slave}, Write: []string{slave}},

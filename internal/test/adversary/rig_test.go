@@ -130,7 +130,7 @@ type attacks struct {
 	Read    []string `json:"read,omitempty"`    // files and folders
 	Write   []string `json:"write,omitempty"`   // files that it opens for writing
 	Rename  []string `json:"rename,omitempty"`  // files whose folder the server renames, and then renames back
-	Connect []string `json:"connect,omitempty"` // addresses
+	Connect []string `json:"connect,omitempty"` // addresses, and paths of sockets
 }
 
 // attack tries the attacks and returns those that succeeded, one on each line.
@@ -170,7 +170,11 @@ func attack(arguments []byte) string {
 		return errors.Join(err, os.Rename(dir+".moved", dir))
 	})
 	try("connect", a.Connect, func(address string) error {
-		c, err := net.Dial("tcp", address)
+		network := "tcp"
+		if filepath.IsAbs(address) {
+			network = "unix"
+		}
+		c, err := net.Dial(network, address)
 		if err != nil {
 			return err
 		}

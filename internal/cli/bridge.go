@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/ambit-run/ambit/internal/exec/mcpwire"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/front"
+)
+
+// bridge passes messages between a client and a daemon. It never sends a message twice. If the daemon ends, the bridge
+// answers the requests that the daemon has not answered, and an agent in this process continues to serve the client.
+type bridge struct {
+	out io.Writer
+
+	mu   sync.Mutex
+	open map[string]front.Unanswered // the requests that have no answer yet, by id
+	// asked contains the ids of the daemon's questions that the client has not answered.
+	asked map[string]bool
+	// state contains the requests that the next session must repeat to get into the state of this one. Their answers are
+	// not passed to the client. The order of the keys is the order in which they are
+	// repeated.
+	state map[string]mcpwire.Message
+}
+
+func newBridge(out io.Writer) *bridge {
+	return &bridge{
+		out: out, open: map[string]front.Unanswered{}, asked: map[string]bool{}, state: map[string]mcpwire.Message{},
+	}
+}
+
+const (
+	// maxLine is the maximum size of a client's message. The daemon has the same limit.
+	maxLine = 32 << 20
+	// maxState is the maximum number of requests that the next session repeats. It is larger than the number of resources
+	// that a client can watch.
+	maxState = 1100
+)
+
+// pass passes messages until the client has left or the daemon has ended. If the daemon has ended first, pass answers
+// the open requests and returns the rest of the client's input. Otherwise, it returns nil.
+func (b *bridge) pass(ctx context.Context, in io.Reader, conn *daemon.Joined) (rest io.Reader) {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	lines, ended := make(chan []byte), make(chan struct{})
+	go func() {
+		defer close(lines)
+		scan := bufio.NewScanner(in)
+		scan.Buffer(make([]byte, 64<<10), maxLine+1)
+		for scan.Scan() {
+			lines <- append(bytes.Clone(scan.Bytes()), '\n')
+		}
+	}()
+	go func() {
+		defer close(ended)
+		b.receive(conn)
+	}()
+	from := lines
+	for {
+		select {
+		case line, more := <-from:
+			if !more {
+				_ = conn.CloseWrite() // the daemon answers the open requests and then closes the connection
+				from = nil
+				continue
+			}
+			b.sent(line)
+			_, _ = conn.Write(line) // if this fails, the daemon has ended
+		case <-ended:
+			b.lost()
+			if from == nil || ctx.Err() != nil {
+				return nil
+			}
+			return &lineReader{lines: lines}
+		}
+	}
+}
+
+// sent remembers a message of the client, before it is sent.
+func (b *bridge) sent(line []byte) {
+	m, problem := mcpwire.ReadMessage(line)
+	if problem != "" {
+		return // the daemon answers it with an error
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case m.Method == "notifications/cancelled":
+		delete(b.open, string(rawjson.Lookup(m.Params, "requestId"))) // a cancelled request gets no answer
+		return
+	case m.Method == "":
+		delete(b.asked, string(m.ID))
+		return
+	case m.ID == nil:
+		return
+	}
+	b.open[string(m.ID)] = front.NewUnanswered(m)
+	switch m.Method {
+	case "initialize":
+		b.state["0"] = m
+	case "logging/setLevel":
+		b.state["1"] = m
+	case "resources/subscribe":
+		if len(b.state) < maxState {
+			b.state["2"+string(m.Params)] = m
+		}
+	case "resources/unsubscribe":
+		delete(b.state, "2"+string(m.Params))
+	}
+}
+
+// receive passes messages of the daemon to the client until the daemon closes the connection.
+func (b *bridge) receive(conn *daemon.Joined) {
+	for {
+		line, err := conn.Lines.ReadBytes('\n')
+		if err != nil {
+			return // the rest of an unfinished message is dropped
+		}
+		m, _ := mcpwire.ReadMessage(line)
+		b.mu.Lock()
+		switch {
+		case m.Method == "notifications/cancelled":
+			delete(b.asked, string(rawjson.Lookup(m.Params, "requestId")))
+		case m.Method == "":
+			delete(b.open, string(m.ID))
+		case m.ID != nil:
+			b.asked[string(m.ID)] = true
+		}
+		b.mu.Unlock()
+		if _, err := b.out.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+// lost answers the open requests, and takes back the questions to the client.
+func (b *bridge) lost() {
+	r := call.Refuse("act", call.OutcomeUnknown,
+		"the daemon ended before it answered; the call may have been made")
+	r.Hint = "before you repeat a call that changes something, check whether it was made: ambit journal show --unknown"
+	for _, u := range b.open {
+		_, _ = b.out.Write(u.Answer(r)) // if this fails, the client has left
+	}
+	for id := range b.asked {
+		fmt.Fprintf(b.out, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`+"\n", id)
+	}
+}
+
+// carryOn returns the input and output of the next session. The input first brings the session into the state of the
+// lost one. The output drops the answers to these requests.
+func (b *bridge) carryOn(rest io.Reader) (in io.Reader, out io.Writer) {
+	var again bytes.Buffer
+	prefix := `{"jsonrpc":"2.0","id":"` + rand.Text()
+	for i, key := range slices.Sorted(maps.Keys(b.state)) {
+		m := b.state[key]
+		if m.Params == nil {
+			m.Params = []byte("{}")
+		}
+		fmt.Fprintf(&again, `%s-%d","method":%s,"params":%s}`+"\n", prefix, i, strconv.Quote(m.Method), m.Params)
+	}
+	if len(b.state) > 0 { // clients of the newer protocol learn of changes through a request that was just answered
+		fmt.Fprintln(b.out, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	}
+	return io.MultiReader(&again, rest), &dropping{out: b.out, prefix: []byte(prefix), left: len(b.state)}
+}
+
+// dropping is a writer of lines. It drops the next lines that begin with the prefix.
+type dropping struct {
+	out    io.Writer
+	prefix []byte
+	left   int
+	line   []byte
+}
+
+func (d *dropping) Write(p []byte) (int, error) {
+	if d.left == 0 {
+		return d.out.Write(p)
+	}
+	d.line = append(d.line, p...)
+	if d.line[len(d.line)-1] != '\n' { // a message is written in one or several parts; the last one ends the line
+		return len(p), nil
+	}
+	line := d.line
+	d.line = nil
+	if bytes.HasPrefix(line, d.prefix) {
+		d.left--
+		return len(p), nil
+	}
+	if _, err := d.out.Write(line); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// lineReader reads the lines that arrive on a channel.
+type lineReader struct {
+	lines <-chan []byte
+	line  []byte
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if len(r.line) == 0 {
+		line, more := <-r.lines
+		if !more {
+			return 0, io.EOF
+		}
+		r.line = line
+	}
+	n := copy(p, r.line)
+	r.line = r.line[n:]
+	return n, nil
+}
