@@ -79,7 +79,7 @@ func missing(hint, format string, args ...any) error {
 // Main runs the command line of the process and returns the exit code.
 func Main() int {
 	// Most commands exit soon, so let them use more memory in exchange for less garbage collection.
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(mostGarbage)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// After a signal, tool servers have three seconds to exit. A second signal terminates this process immediately.

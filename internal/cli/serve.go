@@ -90,6 +90,7 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 		return err
 	}
 	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
+	boundGarbage(mostGarbage)
 	if err != nil {
 		return usage("write the endpoint as http://HOST:4318", "%w", err)
 	}
