@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +80,7 @@ func Pick(all []Found, fits func(*Found) bool) *Found {
 func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	var all []Found
 	seen := map[string]bool{}
+	var last lockFile
 	for _, folder := range folders {
 		files, err := candidates(folder)
 		if err != nil {
@@ -90,6 +92,9 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 			}
 			seen[path] = true
 			if f, ok := read(folder, path, messageBase(folder, folders), o); ok {
+				if f.Problem == nil {
+					f.readLock(&last)
+				}
 				all = append(all, f)
 			}
 		}
@@ -253,7 +258,6 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	if fixed && !deeper {
 		f.Name = agent.Slug(m.Agent().Name)
 	}
-	f.readLock()
 	return f, true
 }
 
@@ -273,20 +277,42 @@ func somethingElse(m *manifest.Manifest) bool {
 	})
 }
 
-// readLock reads the lock file in the manifest's folder and computes f.seal.
-func (f *Found) readLock() {
-	text, err := readBounded(filepath.Join(filepath.Dir(f.Path), pack.LockName))
+// lockFile is the lock file of a folder.
+type lockFile struct {
+	folder string
+	lock   *pack.Lock
+	err    error
+}
+
+// of returns the lock file of a folder. It keeps the last one, because the agents of a folder share it.
+func (l *lockFile) of(folder string) (*pack.Lock, error) {
+	if l.folder != folder {
+		*l = lockFile{folder: folder}
+		var text []byte
+		if text, l.err = readBounded(filepath.Join(folder, pack.LockName)); l.err == nil {
+			l.lock, l.err = pack.ParseLock(pack.LockName, text)
+		}
+	}
+	return l.lock, l.err
+}
+
+// readLock reads the lock file in the manifest's folder and computes f.seal. The seal covers only the agent's own entry
+// in the lock file, so a change of another entry does not restart the agent.
+func (f *Found) readLock(last *lockFile) {
+	lock, err := last.of(filepath.Dir(f.Path))
 	missing := errors.Is(err, fs.ErrNotExist)
-	if err == nil {
-		f.lock, err = pack.ParseLock(pack.LockName, text)
+	var entry []byte
+	if err == nil && lock.Agents[f.id()] != nil {
+		entry, err = json.Marshal(lock.Agents[f.id()])
 	}
 	if err != nil && !missing {
 		f.Problem = fmt.Errorf("the agent's ambit.lock is invalid: %w", home.WithoutPath(err))
 		return
 	}
+	f.lock = lock
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%s\n%t\n", f.Path, f.Manifest.Digest(), missing)
-	h.Write(text)
+	h.Write(entry)
 	f.seal = hex.EncodeToString(h.Sum(nil))
 }
 

@@ -69,7 +69,7 @@ type helloAnswer struct {
 // Seal returns a digest of a manifest, its path, and the lock file in its folder.
 func Seal(path string, m *manifest.Manifest) (string, error) {
 	f := Found{Path: path, Manifest: m}
-	f.readLock()
+	f.readLock(new(lockFile))
 	return f.seal, f.Problem
 }
 
