@@ -31,6 +31,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/postgres"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
 type serveFlags struct {
@@ -89,8 +90,8 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
 	if err := t.startLog(s.logFormat); err != nil {
 		return err
 	}
-	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
 	boundGarbage(mostGarbage)
+	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
 	if err != nil {
 		return usage("write the endpoint as http://HOST:4318", "%w", err)
 	}
@@ -150,6 +151,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	o.SignIns.ServeCallers(timed.DB, b.Keys)
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
 	o.Persist, o.Flow = true, gateway.NewFlow()
+	o.SharedRecovery, o.Locks = true, new(pack.Locks)
 	unconfined, err := t.unconfinedServers(s)
 	if err != nil {
 		return err
@@ -181,7 +183,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	}
 	runKey, key := identity.NewPassingKey()
 	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
-	s.Allowed = func(name string) (string, error) { return allowance.Of(&timed).Digest(ctx, name) }
+	s.Allowed = func() (map[string]string, error) { return allowance.Of(&timed).Digests(ctx) }
+	s.Abandoned = func(ctx context.Context) ([]string, error) { return gateway.Abandoned(ctx, &timed) }
 	s.SignIns = o.SignIns
 	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.Authority), runKey, b.Journal
 	s.Version, s.Log = version, t.troublef

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ const macPurpose = "unfinished call"
 // These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
 // true, but lets the database use the index of open calls.
 const (
-	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
+	selectOwners = `SELECT DISTINCT owner, agent FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
 	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
 	CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record, mac FROM calls `
 	selectOrphans = columns + `WHERE state IN ('sending', 'resending') AND settled IS NULL AND owner = $1`
@@ -61,31 +62,13 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 // again, Recover marks its outcome as unknown.
 func (g *Gateway) Recover(ctx context.Context) (err error) {
 	defer g.contain(func() { err = errors.New("ambit itself failed; its log contains the details") })
-	var owners []string
-	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
-		owners = nil
-		if err := g.store.Journal.InForce(tx); err != nil {
-			return err
-		}
-		return tx.Query(selectOwners, nil, func(row state.Row) error {
-			var owner string
-			err := row.Scan(&owner)
-			owners = append(owners, owner)
-			return err
-		})
-	})
-	if errors.Is(err, journal.ErrHandedOver) {
-		return nil // the root key has changed; a process that uses the new key will recover the calls
-	}
+	dead, err := deadOwners(ctx, g.store)
 	if err != nil {
 		return err
 	}
 	var broken error
-	for _, owner := range owners {
-		alive, err := g.store.DB.Alive(ctx, owner)
-		if err == nil && !alive {
-			err = g.inherit(ctx, owner)
-		}
+	for owner := range dead {
+		err := g.inherit(ctx, owner)
 		if errors.Is(err, errBroken) {
 			broken = errors.Join(broken, err)
 		} else if err != nil {
@@ -93,6 +76,50 @@ func (g *Gateway) Recover(ctx context.Context) (err error) {
 		}
 	}
 	return broken
+}
+
+// Abandoned returns the names of the agents that dead processes made unfinished calls for. A process with many agents
+// asks once for all of them, and then lets the gateways of these agents recover.
+func Abandoned(ctx context.Context, b *store.Store) (agents []string, err error) {
+	dead, err := deadOwners(ctx, b)
+	for _, of := range dead {
+		agents = append(agents, of...)
+	}
+	slices.Sort(agents)
+	return slices.Compact(agents), err
+}
+
+// deadOwners returns the dead processes that made unfinished calls, and for each of them the agents of these calls.
+func deadOwners(ctx context.Context, b *store.Store) (map[string][]string, error) {
+	var owners map[string][]string
+	err := b.DB.Read(ctx, func(tx state.Tx) error {
+		owners = map[string][]string{}
+		if err := b.Journal.InForce(tx); err != nil {
+			return err
+		}
+		return tx.Query(selectOwners, nil, func(row state.Row) error {
+			var owner, agent string
+			err := row.Scan(&owner, &agent)
+			owners[owner] = append(owners[owner], agent)
+			return err
+		})
+	})
+	if errors.Is(err, journal.ErrHandedOver) {
+		return nil, nil // the root key has changed; a process that uses the new key will recover the calls
+	}
+	if err != nil {
+		return nil, err
+	}
+	for owner := range owners {
+		alive, err := b.DB.Alive(ctx, owner)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			delete(owners, owner)
+		}
+	}
+	return owners, nil
 }
 
 // errBroken is the error for a call that ambit could not take over because of a panic.

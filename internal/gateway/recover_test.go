@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +125,24 @@ func orphaned(t *testing.T, g *Gateway) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAbandoned checks that the agents of unfinished calls are found only if the process that made the calls is dead.
+func TestAbandoned(t *testing.T) {
+	g := newGateway(t, newWorld())
+	defer g.Close()
+	orphaned(t, g)
+	found, err := Abandoned(t.Context(), g.store)
+	if err != nil || !slices.Equal(found, []string{g.name}) {
+		t.Errorf("calls of a dead process: %v, %v", found, err)
+	}
+	err = g.store.DB.Write(t.Context(), func(tx state.Tx) error {
+		_, err := tx.Exec(`UPDATE calls SET owner = $1`, g.store.DB.Owner())
+		return err
+	})
+	if found, e := Abandoned(t.Context(), g.store); err != nil || e != nil || len(found) != 0 {
+		t.Errorf("calls of a running process: %v, %v", found, errors.Join(err, e))
 	}
 }
 

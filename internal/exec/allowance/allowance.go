@@ -19,6 +19,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,18 +157,26 @@ func (s *Allowances) List(ctx context.Context, h Holder) (list []*Allowance, err
 	return list, err
 }
 
-// Digest returns a hash of all allowances of an agent. It is different after every change.
-func (s *Allowances) Digest(ctx context.Context, name string) (digest string, err error) {
+// Digests returns a hash of all allowances of each agent that has some, by the name of the agent. The hash is different
+// after every change.
+func (s *Allowances) Digests(ctx context.Context) (map[string]string, error) {
 	var list []*Allowance
-	err = s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
-		list, err = s.query(tx, `WHERE agent = $1`, name)
+	err := s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
+		list, err = s.query(tx, ``)
 		return err
 	})
-	h := sha256.New()
+	hashes := map[string]hash.Hash{}
 	for _, a := range list {
-		fmt.Fprintf(h, "%t %s %s\n", a.Changed, a.entry(), a.row().Content)
+		if hashes[a.Agent] == nil {
+			hashes[a.Agent] = sha256.New()
+		}
+		fmt.Fprintf(hashes[a.Agent], "%t %s %s\n", a.Changed, a.entry(), a.row().Content)
 	}
-	return hex.EncodeToString(h.Sum(nil)), err
+	digests := make(map[string]string, len(hashes))
+	for name, h := range hashes {
+		digests[name] = hex.EncodeToString(h.Sum(nil))
+	}
+	return digests, err
 }
 
 // maxRights is the maximum number of allowances of one server. The number is limited because each path becomes a mount.

@@ -37,6 +37,8 @@ type Running interface {
 	State() State
 	Proofs() []toolserver.Proof
 	Denials() []toolserver.Denial
+	// Recover takes over the calls of processes that died.
+	Recover()
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 	// SignInTarget returns the key under which the sign-in of a principal to a remote server is stored. The second
@@ -162,6 +164,24 @@ func (e *entry) enter() (running Running, leave func(), ok bool) {
 	e.visits++
 	e.stopParking()
 	return e.running, e.leave, true
+}
+
+// recover lets the agent take over the calls of processes that died, if it is running.
+func (e *entry) recover() (ok bool) {
+	e.mu.Lock()
+	running := e.running
+	if running != nil {
+		e.users++
+		e.visits++
+		e.stopParking()
+	}
+	e.mu.Unlock()
+	if running == nil {
+		return false
+	}
+	defer e.leave()
+	running.Recover()
+	return true
 }
 
 func (e *entry) leave() {

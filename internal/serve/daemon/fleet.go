@@ -37,6 +37,7 @@ type fleet struct {
 	reloading sync.Mutex
 	current   atomic.Pointer[lineup]
 	leaving   sync.WaitGroup // retired agents that are still running
+	proved    chan struct{}  // receives a value when agents were verified
 }
 
 // lineup is an immutable list of all agents, including rejected ones.
@@ -71,7 +72,7 @@ func (e *StrictError) Error() string {
 
 // newFleet reads the agents but does not start them.
 func newFleet(o *Options) (*fleet, error) {
-	f := &fleet{options: o}
+	f := &fleet{options: o, proved: make(chan struct{}, 1)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.open, f.shut = context.WithCancel(f.ctx)
 	found, err := f.find()
@@ -93,6 +94,12 @@ func (f *fleet) find() ([]Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the agents cannot be read: %w", err)
 	}
+	allowed := map[string]string{}
+	if f.options.Allowed != nil {
+		if allowed, err = f.options.Allowed(); err != nil {
+			return nil, fmt.Errorf("the rights of the agents' servers cannot be read: %w", err)
+		}
+	}
 	for i := range found {
 		one := &found[i]
 		if one.Problem == nil && f.options.CanRun != nil {
@@ -101,13 +108,7 @@ func (f *fleet) find() ([]Found, error) {
 		if one.Problem == nil && f.options.Production {
 			one.Problem = one.fitForProduction()
 		}
-		if one.Problem == nil && f.options.Allowed != nil {
-			allowed, err := f.options.Allowed(one.Name)
-			if err != nil {
-				return nil, fmt.Errorf("the rights of the agents' servers cannot be read: %w", err)
-			}
-			one.seal += allowed
-		}
+		one.seal += allowed[one.Name]
 	}
 	settle(found)
 	strict := &StrictError{}
@@ -133,7 +134,13 @@ func (f *fleet) entry(found Found) *entry {
 func (f *fleet) prove(ctx context.Context, entries []*entry) {
 	turns := make(chan struct{}, proveLimit)
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() {
+		wg.Wait()
+		select {
+		case f.proved <- struct{}{}:
+		default: // the search for unfinished calls will begin anyway
+		}
+	}()
 	for _, e := range entries {
 		if e.rejected() {
 			continue
@@ -199,7 +206,9 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	if lost := old.lost(found); len(lost) > 0 {
 		return Change{}, &StrictError{Rejected: lost}
 	}
+	names := map[string]bool{}
 	for _, one := range found {
+		names[one.Name] = true
 		was := old.byName[one.Name]
 		switch {
 		case one.Problem != nil:
@@ -220,7 +229,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 		all, fresh = append(all, e), append(fresh, e)
 	}
 	for _, e := range old.all {
-		if !e.rejected() && !slices.ContainsFunc(found, func(one Found) bool { return one.Name == e.Name }) {
+		if !e.rejected() && !names[e.Name] {
 			c.Removed = append(c.Removed, e.Name)
 		}
 	}
@@ -264,17 +273,21 @@ func (f *fleet) retire(entries []*entry) {
 // exist.
 func (l *lineup) lost(found []Found) []Found {
 	var lost []Found
+	byPath := map[string]*Found{}
+	for i := range found {
+		byPath[found[i].Path] = &found[i]
+	}
 	for _, e := range l.all {
-		at := slices.IndexFunc(found, func(one Found) bool { return one.Path == e.Path })
-		if e.rejected() || at >= 0 && found[at].Problem == nil {
+		now := byPath[e.Path]
+		if e.rejected() || now != nil && now.Problem == nil {
 			continue
 		}
 		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue // the agent's file was removed
 		}
 		one := e.Found
-		if one.Problem = errors.New("the agent's file is no longer a manifest"); at >= 0 {
-			one.Problem = found[at].Problem
+		if one.Problem = errors.New("the agent's file is no longer a manifest"); now != nil {
+			one.Problem = now.Problem
 		}
 		lost = append(lost, one)
 	}

@@ -109,7 +109,7 @@ func TestReloadDetectsChangedRights(t *testing.T) {
 	var failed error
 	allowed := map[string]string{}
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, func(_ *rig, o *Options) {
-		o.Allowed = func(name string) (string, error) { return allowed[name], failed }
+		o.Allowed = func() (map[string]string, error) { return allowed, failed }
 	})
 	r.Prove(t.Context())
 	alpha, beta := r.agent("alpha"), r.agent("beta")

@@ -185,14 +185,14 @@ func (d *Daemon) admit(h *Hello) (*visit, error) {
 	if e == nil || e.rejected() {
 		return nil, errors.New("it does not serve the agent " + h.Agent)
 	}
-	allowed := ""
+	var allowed map[string]string
 	if d.options.Allowed != nil {
 		var err error
-		if allowed, err = d.options.Allowed(h.Agent); err != nil {
-			return nil, errors.New("it cannot read the rights of the agent's servers")
+		if allowed, err = d.options.Allowed(); err != nil {
+			return nil, errors.New("it cannot read the rights of the agents' servers")
 		}
 	}
-	if e.seal != h.Seal+allowed {
+	if e.seal != h.Seal+allowed[h.Agent] {
 		return nil, errors.New(
 			"it has read another manifest, ambit.lock or set of allowed rights; to update it, run: ambit reload")
 	}

@@ -117,9 +117,9 @@ func TestJoin(t *testing.T) {
 }
 
 func TestJoinRefuses(t *testing.T) {
-	allowed := ""
+	allowed := map[string]string{}
 	r := newJoinRig(t, func(_ *rig, o *Options) {
-		o.Allowed = func(string) (string, error) { return allowed, nil }
+		o.Allowed = func() (map[string]string, error) { return allowed, nil }
 	})
 	for name, tt := range map[string]struct {
 		change func(*Hello)
@@ -151,9 +151,9 @@ func TestJoinRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
 	}
-	allowed = "more"
+	allowed["b"] = "more"
 	refuse("with a right that was allowed later", "ambit reload")
-	allowed = ""
+	clear(allowed)
 	r.agent("b").unshareable = errors.New("not alike")
 	refuse("with an agent that differs", "not alike")
 	r.agent("b").unshareable = nil

@@ -52,6 +52,7 @@ type fake struct {
 	seen   chan http.Header
 
 	unshareable error
+	recovered   atomic.Int64
 }
 
 func (f *fake) SignInTarget(string, string) (signin.Target, bool) { return signin.Target{}, false }
@@ -66,6 +67,8 @@ func (f *fake) ServeJoined(ctx context.Context, principal string, in io.Reader, 
 	}
 	return nil
 }
+
+func (f *fake) Recover() { f.recovered.Add(1) }
 
 func (f *fake) UI() (fs.FS, string) { return nil, "" }
 

@@ -74,9 +74,9 @@ type Options struct {
 	// CanRun returns an error if a valid agent cannot run on this daemon. A nil CanRun means that every valid agent
 	// can run.
 	CanRun func(*manifest.Manifest) error
-	// Allowed returns a digest of the rights that a person allowed for the servers of an agent. A reload restarts an
-	// agent whose digest has changed. A nil Allowed means that nothing is allowed.
-	Allowed func(name string) (string, error)
+	// Allowed returns digests of the rights that a person allowed for the servers of agents, by the name of the agent. A
+	// reload restarts an agent whose digest has changed. A nil Allowed means that nothing is allowed.
+	Allowed func() (map[string]string, error)
 	Start   Starter
 	// If Strict is set, New and Reload return a *StrictError when an agent is rejected.
 	Strict bool
@@ -109,6 +109,9 @@ type Options struct {
 	Approvals console.Approvals
 	// Intents is the queue of intents, which are queued calls to programs.
 	Intents Intents
+	// Abandoned returns the names of the agents with unfinished calls of dead processes. If it is nil, each agent searches
+	// for these calls itself.
+	Abandoned func(context.Context) ([]string, error)
 	// Tidy deletes expired rows. If Tidy is nil, no rows are deleted.
 	Tidy Tidier
 	// Tickets seals the tickets for agents' web pages. If Tickets is nil, no pages are served.
@@ -141,6 +144,7 @@ type Options struct {
 	loopback     bool
 	recheckEvery time.Duration
 	tidyEvery    time.Duration
+	recoverEvery time.Duration
 }
 
 // Daemon serves agents.
@@ -198,6 +202,7 @@ func (o *Options) fill() error {
 	o.Grace = cmp.Or(o.Grace, 20*time.Second)
 	o.recheckEvery = cmp.Or(o.recheckEvery, recheckEvery)
 	o.tidyEvery = cmp.Or(o.tidyEvery, tidyEvery)
+	o.recoverEvery = cmp.Or(o.recoverEvery, recoverEvery)
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1:0")
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
@@ -345,6 +350,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	tidying, stop := context.WithCancel(ctx)
 	defer stop()
 	background.Go(func() { d.tidy(tidying) })
+	background.Go(func() { d.recover(tidying) })
 	select {
 	case err := <-failed:
 		d.fleet.close(context.WithoutCancel(ctx))

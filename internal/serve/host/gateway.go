@@ -128,18 +128,24 @@ func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		// Recover may send a call again. For this, the servers must be running.
-		if a.trouble() == nil {
-			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
-				a.options.Log("store",
-					"warning: cannot search for unfinished calls of processes that have exited: "+err.Error())
-			}
-		}
+		a.Recover()
 		select {
 		case <-ticker.C:
 		case <-a.ctx.Done():
 			return
 		}
+	}
+}
+
+// Recover takes over the calls of processes that died, if the agent works.
+func (a *Agent) Recover() {
+	// A call may be sent again. For this, the servers must be running.
+	if a.manager() == nil || a.noStore != nil || a.trouble() != nil {
+		return
+	}
+	if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
+		a.options.Log("store",
+			"warning: cannot search for unfinished calls of processes that have exited: "+err.Error())
 	}
 }
 

@@ -116,6 +116,12 @@ type Options struct {
 	Persist bool
 	// If Contain is set, a server starts only if its program can run in its own PID namespace, with ambit's files hidden.
 	Contain bool
+	// If SharedRecovery is set, the agent does not search for calls of dead processes itself. Instead, the caller searches
+	// for all agents of the process together, and calls [Agent.Recover].
+	SharedRecovery bool
+	// Locks reads the lock file. Agents that share it also share the content of a lock file in a common folder. It may
+	// be nil.
+	Locks *pack.Locks
 	// ServerIdle is how long an unused lazy server keeps running. Zero means 10 minutes.
 	ServerIdle time.Duration
 }
@@ -230,7 +236,7 @@ func (a *Agent) start() {
 				a.fail(r, true)
 			}
 		}
-		if a.failure == nil && a.noStore == nil {
+		if a.failure == nil && a.noStore == nil && !a.options.SharedRecovery {
 			a.background.Go(a.recover)
 		}
 		close(a.up)
@@ -247,7 +253,7 @@ func (a *Agent) start() {
 		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
 		return
 	}
-	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
+	lock, err := a.options.Locks.Read(filepath.Join(folder, pack.LockName))
 	// Resolve the agent even if the lock file is invalid, because a call can report the invalid lock file only if the
 	// tools are known.
 	resolved, problem := a.resolve(lock)
