@@ -119,7 +119,13 @@ func (r *roster) acceptErasures(k *keyring) error {
 // its hash, because Verify must still be able to report that record.
 func (j *Journal) eraseRange(ctx context.Context, log, end int64, limit time.Time) (from, to int64, err error) {
 	from = -1
-	for at := int64(0); at < end; at += page {
+	s := &j.scanned
+	s.Lock()
+	defer s.Unlock()
+	if s.before == nil {
+		s.before = map[int64]int64{}
+	}
+	for at := s.before[log]; at < end; at += page {
 		over := false
 		err := j.db.Read(ctx, func(tx state.Tx) error {
 			return readRows(tx, log, at, min(at+page, end), func(r row) error {
@@ -141,6 +147,9 @@ func (j *Journal) eraseRange(ctx context.Context, log, end int64, limit time.Tim
 		})
 		if err != nil || over {
 			return max(from, 0), to, err
+		}
+		if from < 0 && at+page <= end {
+			s.before[log] = at + page
 		}
 	}
 	return max(from, 0), to, nil

@@ -193,3 +193,20 @@ func TestChangedRecordIsNotErased(t *testing.T) {
 		t.Errorf("got report %+v", r)
 	}
 }
+
+// A repeated erasure does not read the records again that are already erased, because a daemon erases every hour.
+func TestErasureContinues(t *testing.T) {
+	j := newJournal(t, 2*page+10)
+	limit := started.Add((2*page + 5) * time.Second)
+	for _, want := range []int64{2*page + 5, 0} {
+		if n, err := j.Erase(t.Context(), limit, "ada@local"); err != nil || n != want {
+			t.Fatalf("erased %d records (error %v), want %d", n, err, want)
+		}
+	}
+	if at := j.scanned.before[j.db.Log()]; at != 2*page {
+		t.Errorf("the next erasure begins at record %d, want %d", at, 2*page)
+	}
+	if n, err := j.Erase(t.Context(), limit.Add(2*time.Second), "ada@local"); err != nil || n != 2 {
+		t.Errorf("erased %d records (error %v), want 2", n, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,12 @@ type Journal struct {
 	// lastEnd is the end of the log after the last append of this process. The next append checks whether the log still
 	// ends there.
 	lastEnd atomic.Pointer[appender]
+
+	// scanned is, for each log, the position before which no record is left to erase. A repeated erasure begins there.
+	scanned struct {
+		sync.Mutex
+		before map[int64]int64
+	}
 
 	calls   atomic.Int64 // the number of calls in progress; see Enter
 	retired atomic.Bool  // whether another key has replaced the key of this process
