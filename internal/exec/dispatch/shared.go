@@ -34,6 +34,8 @@ const (
 	// rescueAfter is the run time after which River considers a job stuck. The queue itself detects dead workers by
 	// their locks. River's check therefore only has to remove jobs without an intent.
 	rescueAfter = 24 * time.Hour
+	// maxConnections is the maximum number of River's connections. One of them waits for notifications.
+	maxConnections = 4
 	// migrationLock is the advisory lock that is held while River's tables are created.
 	migrationLock = 0x616d626974_03
 )
@@ -67,6 +69,8 @@ func openShared(ctx context.Context, q *Queue) (_ *pgQueue, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// By default, the number of connections would be that of the CPUs, and a server accepts 100 connections by default.
+	config.MaxConns = maxConnections
 	s := &pgQueue{queue: q}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err

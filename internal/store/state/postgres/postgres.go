@@ -54,6 +54,8 @@ const (
 	workTime = 30 * time.Second
 	// A connection that was idle for longer than idleTime is pinged before the next write.
 	idleTime = time.Second
+	// spareTime is how long a connection of a pool stays open without use. A server accepts 100 connections by default.
+	spareTime = time.Minute
 )
 
 type store struct {
@@ -127,6 +129,7 @@ func Config(url, application string) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err // pgx masks the password
 	}
+	config.MaxConnIdleTime, config.HealthCheckPeriod = spareTime, spareTime/2
 	params := config.ConnConfig.RuntimeParams
 	if strings.Contains(params["options"], "search_path") {
 		return nil, errors.New("the options of the URL, or PGOPTIONS, set search_path; " +
@@ -182,7 +185,8 @@ func (s *store) read(ctx context.Context, f func(state.Tx) error) (stale bool, e
 	defer func() {
 		stale = len(l.ahead) > 0 && l.failed != nil && !errors.Is(l.failed, errSilent) && conn.Conn().IsClosed()
 		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
-			err = errors.Join(err, runSimple(ctx, conn.Conn(), `ROLLBACK`))
+			// COMMIT also ends a failed transaction. The server's count of rollbacks then shows how often writers conflict.
+			err = errors.Join(err, runSimple(ctx, conn.Conn(), commit))
 		}
 	}()
 	return false, engine.Run(ctx, l.statement, f)
