@@ -40,6 +40,7 @@ type serveFlags struct {
 	folders     []string
 	dev         development
 	approval    approvalFlags
+	lazy        bool
 	expose      []string
 	concurrency int
 	serverLog   string
@@ -64,6 +65,8 @@ func newServe(t *terminal) *cobra.Command {
 	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that clients use")
 	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "serve /metrics without a key")
 	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent after this idle `time`; they start again when needed")
+	f.BoolVar(&s.lazy, "lazy", false,
+		"start a server at its first call, if it was verified with its ambit.lock before; a daemon of many agents starts faster")
 	f.StringSliceVar(&s.expose, "expose", nil,
 		"pass through these server features, even though no manifest declares them: "+strings.Join(front.Exposable, ", "))
 	s.dev.flags(cmd)
@@ -151,7 +154,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	o.SignIns.ServeCallers(timed.DB, b.Keys)
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
 	o.Persist, o.Flow = true, gateway.NewFlow()
-	o.SharedRecovery, o.Locks = true, new(pack.Locks)
+	o.Lazy, o.SharedRecovery, o.Locks = s.lazy, true, new(pack.Locks)
 	unconfined, err := t.unconfinedServers(s)
 	if err != nil {
 		return err
