@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -70,6 +70,9 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		}
 	}
 	g.describe(p) // describe scans the arguments, so it runs before the transaction too
+	if g.logIntent(p) {
+		return g.checkLogged(ctx, p)
+	}
 	for {
 		// The call counts toward the limits from now on. It may have waited a long time for its approval.
 		p.taken = time.Now()
@@ -103,7 +106,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 					return errors.Join(err, errStopped)
 				}
 			}
-			return g.writeIntent(tx, p)
+			return g.store.Journal.InsertIntent(tx, g.newIntent(p))
 		})
 		switch {
 		case err == nil:
@@ -121,12 +124,8 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-const (
-	insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
+const insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
 ON CONFLICT (agent, principal, idem) DO NOTHING`
-	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started, mac)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
-)
 
 // claim reserves the call's idempotency key. If an earlier call has reserved the key, claim returns that call.
 func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
@@ -141,24 +140,41 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	return e, err
 }
 
-func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
+// newIntent returns the call's intent.
+func (g *Gateway) newIntent(p *inflight) *journal.Intent {
 	p.draft = g.newRecord(p)
-	draft, err := json.Marshal(p.draft)
-	if err != nil {
-		return err
+	i := &journal.Intent{
+		Call: p.ID, Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal,
+		Idem: p.IdempotencyKey, Record: journal.Draft(&p.draft), Started: p.start.UnixMicro(),
 	}
-	o := orphan{
-		id: p.ID, agent: g.name, digest: g.agent.Digest, tool: nameOf(p.tool), principal: p.Principal,
-		idem: p.IdempotencyKey, record: draft,
-	}
-	var sealed any
 	if p.tool.Policy.Idempotent {
-		sealed = g.store.Keys.Seal(o.purpose(), p.Arguments)
+		i.Sealed = g.store.Keys.Seal(argumentsPurpose(i), p.Arguments)
 	}
-	mac := g.store.Keys.MAC(macPurpose, []byte(o.content()))
-	_, err = tx.Exec(insertCall, o.id, o.agent, o.digest, o.tool, o.principal, stateSending, g.store.DB.Owner(),
-		o.idem, sealed, o.record, p.start.UnixMicro(), mac[:])
-	return err
+	return i
+}
+
+// logIntent writes the call's intent to the write-ahead log, and reports whether it did so. The log takes only calls
+// without other rows: a key, a limit, an approval, sealed arguments or a participant need a transaction.
+func (g *Gateway) logIntent(p *inflight) bool {
+	policy := p.tool.Policy
+	if p.IdempotencyKey != "" || policy.Rate != nil || policy.Spend != nil || policy.Idempotent || p.approval != "" ||
+		len(g.options.Participants) > 0 {
+		return false
+	}
+	// After an error, the transaction finds out whether the intent can be stored.
+	p.logged = g.store.Journal.NoteIntent(g.newIntent(p)) == nil
+	return p.logged
+}
+
+// checkLogged repeats the checks of the gate for a call whose intent is in the write-ahead log. It runs after the intent
+// was written, so that it also sees a revocation from that time.
+func (g *Gateway) checkLogged(ctx context.Context, p *inflight) *call.Refusal {
+	if err := g.store.Journal.InForceNow(context.WithoutCancel(ctx)); err != nil {
+		return StoreFailed(ctx, stageIntend, err)
+	}
+	stopped := gateStage(g, ctx, p)
+	p.intended = stopped == nil
+	return stopped
 }
 
 // quota counts the call toward the principal's quota, which covers calls to all agents. It runs after the approval, so

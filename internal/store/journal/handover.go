@@ -175,6 +175,20 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
+// InForceNow is like InForce, but uses a transaction of its own, and only if a process may have replaced the key since
+// the last call.
+func (j *Journal) InForceNow(ctx context.Context) error {
+	news, known := j.db.Announced()
+	if last := j.looked.Load(); known && last != nil && *last == news {
+		return j.HandedOver()
+	}
+	err := j.db.Read(ctx, j.InForce)
+	if err == nil && known {
+		j.looked.Store(&news)
+	}
+	return err
+}
+
 // HandedOver returns ErrHandedOver if an earlier call of InForce returned it. It does not access the store.
 func (j *Journal) HandedOver() error {
 	if j.retired.Load() {
@@ -245,6 +259,7 @@ func (j *Journal) HandOver(
 	fresh := New(j.db, next, j.key.name)
 	fresh.now = j.now
 	fresh.posting.dir = j.posting.dir
+	fresh.mac = j.mac
 	err := j.db.Write(ctx, func(tx state.Tx) error {
 		switch now, err := KeyInForce(tx, ""); {
 		case err != nil:
@@ -285,6 +300,9 @@ func (j *Journal) HandOver(
 		_, err = fresh.markRoster(tx, j.now())
 		return err
 	})
+	if err == nil {
+		err = j.db.Announce() // for InForceNow
+	}
 	return fresh, err
 }
 

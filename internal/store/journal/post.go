@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,7 +225,12 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 			if err != nil || len(e.Bodies) == 0 {
 				return err
 			}
-			if _, err := j.add(tx, e.Bodies, j.now()); err != nil {
+			owner, _, _ := strings.Cut(name, ".")
+			records, err := j.applyIntents(tx, owner, e.Bodies)
+			if err != nil {
+				return err
+			}
+			if _, err := j.add(tx, records, j.now()); err != nil {
 				return err
 			}
 			_, err = tx.Exec(`INSERT INTO daybooks (name, posted) VALUES ($1, $2)

@@ -48,6 +48,10 @@ const (
 	maxSpare = 256 << 10
 )
 
+// suffix hides the files from older versions of ambit. They know only entries that are records, would post intents as
+// records, and read files without a suffix.
+const suffix = ".calls"
+
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrClosed means that the writer accepts no more entries.
@@ -257,7 +261,7 @@ func (w *Writer) begin() error {
 			return err
 		}
 	}
-	name := filepath.Join(w.dir, w.owner+"."+strconv.Itoa(w.number))
+	name := filepath.Join(w.dir, w.owner+"."+strconv.Itoa(w.number)+suffix)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -359,7 +363,7 @@ func Files(dir string) (files []File, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		owner, number, ok := strings.Cut(e.Name(), ".")
+		owner, number, ok := strings.Cut(strings.TrimSuffix(e.Name(), suffix), ".")
 		if n, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
 			files = append(files, File{e.Name(), owner, n})
 		}
