@@ -17,6 +17,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/bench/gateway/middle"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/signin"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
@@ -67,8 +71,10 @@ func benchGateway(b *testing.B, way string, size int) {
 	timed := *kept
 	timed.DB = metrics.Timed(kept.DB)
 	kept.Journal.Through(timed.DB)
+	signIns := signin.New(h, credential.Open(h), egress.New(egress.Switches{}))
+	signIns.ServeCallers(timed.DB, kept.Keys)
 	hosting := &daemon.Hosting{
-		Host: host.Options{Home: h, Store: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
+		Host: host.Options{Home: h, Store: &timed, Version: "bench", Flow: gateway.NewFlow(), SignIns: signIns}, HTTP: front.HTTPOptions{Keys: kept.Keys},
 		Metrics: metrics, Log: func(string, string, string) {},
 	}
 	passing, secret := identity.NewPassingKey()

@@ -450,13 +450,22 @@ func decoded(text []byte) (found [][]byte) {
 	return found
 }
 
-// decode decodes hexadecimal, base64 or base32 text. It returns nil if the result is not readable.
+// decode decodes hexadecimal, base64 or base32 text. It returns nil if the result is not readable. Most texts that look
+// encoded are not, and their first bytes already show this.
 func decode(run []byte) []byte {
+	const sample = 64 // a multiple of 8, so that it consists of whole groups in each encoding
+	var space [sample]byte
 	for _, decode := range []func(dst, src []byte) ([]byte, error){
 		hex.AppendDecode, base64.RawStdEncoding.AppendDecode, base64.RawURLEncoding.AppendDecode,
 		base32.StdEncoding.WithPadding(base32.NoPadding).AppendDecode,
 	} {
-		if plain, err := decode(nil, run); err == nil && readable(plain) {
+		if len(run) > sample {
+			start, err := decode(space[:0], run[:sample])
+			if at := unreadable(start); err != nil || at >= 0 && at <= len(start)-utf8.UTFMax {
+				continue // the last bytes can be a part of a character
+			}
+		}
+		if plain, err := decode(nil, run); err == nil && unreadable(plain) < 0 {
 			return plain
 		}
 	}
@@ -465,7 +474,15 @@ func decode(run []byte) []byte {
 
 const maxEncoded = 64 << 10
 
-// readable reports whether a text is valid UTF-8 and contains only printable characters and spaces.
-func readable(text []byte) bool {
-	return utf8.Valid(text) && bytes.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) }) < 0
+// unreadable returns the position of the first character that is not valid UTF-8, printable or a space. If there is
+// none, it returns -1.
+func unreadable(text []byte) int {
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			return at
+		}
+		at += size
+	}
+	return -1
 }
