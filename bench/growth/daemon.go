@@ -17,14 +17,19 @@ import (
 	"time"
 )
 
-// writeAgent writes the manifest of an agent with one server that has the given number of tools.
-func (s *setup) writeAgent(dir, name string, tools int) error {
+// writeAgent writes the manifest of an agent with one server that has the given number of tools. The tools read, unless
+// the last parameters give the side effects of the first tools.
+func (s *setup) writeAgent(dir, name string, tools int, effects ...string) error {
 	list := make([]any, tools)
 	for i := range list {
-		list[i] = map[string]any{"name": toolName(i), "side_effect_class": "read"}
+		effect := "read"
+		if i < len(effects) {
+			effect = effects[i]
+		}
+		list[i] = map[string]any{"name": toolName(i), "side_effect_class": effect}
 	}
 	text, err := json.Marshal(map[string]any{
-		"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Repeats its input.", "allowed_side_effects": []string{"read"},
+		"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Repeats its input.", "allowed_side_effects": []string{"read", "write"},
 		"servers": []any{map[string]any{"alias": "stub", "transport": "http", "endpoint": fmt.Sprintf("%s/%d", s.stub.url, tools), "version": "1.0.0", "tools": list}},
 	})
 	if err != nil {
@@ -39,6 +44,7 @@ func (s *setup) writeAgent(dir, name string, tools int) error {
 // daemon is a running "ambit serve".
 type daemon struct {
 	cmd    *exec.Cmd
+	home   string
 	url    string
 	bearer string
 	link   string        // the address that signs a person in to the console
@@ -56,9 +62,10 @@ func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, er
 	return s.serveIn(ctx, home, agents, want)
 }
 
-// serveIn is like serve, but it uses an existing home folder.
-func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*daemon, error) {
-	cmd := exec.CommandContext(ctx, s.ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
+// serveIn is like serve, but it uses an existing home folder and passes more arguments.
+func (s *setup) serveIn(ctx context.Context, home, agents string, want int, more ...string) (*daemon, error) {
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json"}, more...)
+	cmd := exec.CommandContext(ctx, s.ambit, args...)
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+home)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -70,13 +77,15 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	d := &daemon{cmd: cmd, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
+	d := &daemon{cmd: cmd, home: home, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10_000}}}
+	listening := make(chan time.Duration, 1)
+	go func() { listening <- untilExists(filepath.Join(home, "daemon.json"), start) }()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		d.close()
 		return nil, fmt.Errorf("ambit did not start: %w: %.500s", err, stderr.String())
 	}
-	d.up = time.Since(start)
+	d.up = <-listening
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	var is struct {
 		URL     string `json:"url"`
@@ -100,15 +109,28 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	return d, nil
 }
 
+// untilExists returns the time from start until a file exists, which is at most ten minutes.
+func untilExists(file string, start time.Time) time.Duration {
+	for time.Since(start) < 10*time.Minute {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		time.Sleep(500 * time.Microsecond)
+	}
+	return time.Since(start)
+}
+
 // wait polls the daemon until the given number of agents is ready.
 func (d *daemon) wait(ctx context.Context, want int) error {
 	for {
 		var list struct {
 			Agents []struct{ Name, State, Error string }
 		}
+		asked := time.Now()
 		if err := d.get(ctx, "/api/v1/agents", &list); err != nil {
 			return err
 		}
+		pause := max(20*time.Millisecond, 10*time.Since(asked)) // the list of many agents must not slow their start down
 		ready := 0
 		for _, a := range list.Agents {
 			switch a.State {
@@ -123,7 +145,7 @@ func (d *daemon) wait(ctx context.Context, want int) error {
 			return nil
 		}
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -158,19 +180,7 @@ func (d *daemon) memory() int64 {
 }
 
 // used returns the daemon's CPU time.
-func (d *daemon) used() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	// The process name in parentheses can contain spaces. After the name, utime and stime are the 12th and 13th
-	// fields, in ticks of 10 ms.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	f := strings.Fields(rest)
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
+func (d *daemon) used() time.Duration { return cpuOf(d.cmd.Process.Pid) }
 
 func (d *daemon) close() {
 	d.client.CloseIdleConnections()

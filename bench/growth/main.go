@@ -6,8 +6,8 @@
 // The tool servers are cheap HTTP stubs in this process. ambit is the real binary in its own process, whose memory
 // the kernel reports. The command prints tables and writes JSON for bench/plot.
 //
-// Each part is measured for a list of sizes. By default, the journal grows to five million records. This takes some
-// minutes and 8 GB of temporary files. For a quick run, use -journal 10000,100000.
+// Each part is measured for a list of sizes. With -large, the largest sizes are 10,000 agents, 5,000 clients, ten million
+// records, 4 gateways and 16 workers. Without it, a run takes some minutes. For a quick run, use -only.
 package main
 
 import (
@@ -56,6 +56,7 @@ type setup struct {
 	dir   string
 	stub  *stub
 	span  time.Duration // how long clients make concurrent calls
+	idle  time.Duration // how long a daemon without requests is watched
 }
 
 // part measures one kind of growth.
@@ -66,32 +67,46 @@ type part struct {
 }
 
 func main() {
-	agents, tools, clients, records := sizes{10, 100, 1000}, sizes{100, 1000, 10000}, sizes{1, 32, 500}, sizes{10_000, 100_000, 1_000_000, 5_000_000}
-	shown := sizes{10_000, 100_000, 1_000_000}
+	agents, tools, clients, records := sizes{10, 100, 1000}, sizes{100, 1000, 10000}, sizes{1, 32, 500}, sizes{10_000, 100_000, 1_000_000}
+	shown, gateways, workers := sizes{10_000, 100_000, 1_000_000}, sizes{1, 2}, sizes{1, 4}
+	rows := sizes{10_000, 100_000, 1_000_000}
 	flag.Var(&agents, "agents", "numbers of `agents` in one daemon")
 	flag.Var(&tools, "tools", "numbers of `tools` in one agent")
 	flag.Var(&clients, "clients", "numbers of concurrent `clients`")
 	flag.Var(&records, "journal", "numbers of `records` in the journal")
 	flag.Var(&shown, "console", "numbers of `records` in the journal that the console shows")
+	flag.Var(&gateways, "gateways", "numbers of `gateways` on one PostgreSQL server")
+	flag.Var(&workers, "workers", "numbers of `workers` on one PostgreSQL server")
+	flag.Var(&rows, "postgres", "numbers of `records` in the journal on PostgreSQL")
+	large := flag.Bool("large", false, "also measure the largest sizes, which takes about half an hour and 16 GB of temporary files")
 	span := flag.Duration("span", 4*time.Second, "how long clients make concurrent calls")
-	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal, console")
-	out := flag.String("o", "bench/results/growth.json", "the output file; it keeps the results of parts that were not run")
+	idle := flag.Duration("idle", 20*time.Second, "how long daemons without requests are watched")
+	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal, console, postgres, gateways, workers")
+	out := flag.String("o", "bench/results/growth.json", "the output file; it keeps the results of parts that were not run, or were run with larger sizes")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
+	if *large {
+		agents, clients, records = append(agents, 10_000), append(clients, 5000), append(records, 10_000_000)
+		rows = append(rows, 10_000_000)
+		gateways, workers = append(gateways, 4), append(workers, 16)
+	}
 	parts := []part{
 		{"agents", &agents, growAgents},
 		{"tools", &tools, growTools},
 		{"clients", &clients, growClients},
 		{"journal", &records, growJournal},
 		{"console", &shown, growConsole},
+		{"postgres", &rows, growPostgres},
+		{"gateways", &gateways, growGateways},
+		{"workers", &workers, growWorkers},
 	}
-	if err := run(*ambit, *only, *out, *span, parts); err != nil {
+	if err := run(*ambit, *only, *out, setup{span: *span, idle: *idle}, parts); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ambit, only, out string, span time.Duration, parts []part) error {
+func run(ambit, only, out string, base setup, parts []part) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	ambit, err := filepath.Abs(ambit)
@@ -112,12 +127,13 @@ func run(ambit, only, out string, span time.Duration, parts []part) error {
 		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 			continue
 		}
-		s := &setup{ambit: ambit, dir: filepath.Join(dir, p.name), stub: stub, span: span}
-		c, err := p.run(ctx, s, *p.sizes)
+		s := base
+		s.ambit, s.dir, s.stub = ambit, filepath.Join(dir, p.name), stub
+		c, err := p.run(ctx, &s, *p.sizes)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		c.Name = p.name
+		c.Name, c.Measured = p.name, time.Now().Format(time.DateOnly)
 		table(c)
 		if err := keep(out, c); err != nil {
 			return err
@@ -154,7 +170,7 @@ func table(c chart.Chart) {
 	fmt.Println()
 }
 
-// keep stores a chart in a file. An older chart with the same name is replaced.
+// keep stores a chart in a file. It replaces an older chart with the same name, unless that chart has larger sizes.
 func keep(file string, c chart.Chart) error {
 	var all []chart.Chart
 	text, err := os.ReadFile(file)
@@ -166,15 +182,26 @@ func keep(file string, c chart.Chart) error {
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(all, func(old chart.Chart) bool { return old.Name == c.Name }); i >= 0 {
-		all[i] = c
-	} else {
+	switch i := slices.IndexFunc(all, func(old chart.Chart) bool { return old.Name == c.Name }); {
+	case i < 0:
 		all = append(all, c)
+	case largest(all[i]) > largest(c):
+		return nil
+	default:
+		all[i] = c
 	}
 	if text, err = json.MarshalIndent(all, "", "  "); err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// largest returns the largest size of a chart.
+func largest(c chart.Chart) (size float64) {
+	for _, row := range c.Rows() {
+		size = max(size, row[0])
+	}
+	return size
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -12,14 +12,18 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// growAgents measures daemons with more and more agents.
+// active is the number of agents that are called. All other agents are idle.
+const active = 100
+
+// growAgents measures daemons with more and more agents, of which a fixed number is called.
 func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
-	var up, ready, rss chart.Line
-	up.Name, ready.Name, rss.Name = "listening", "all agents proven", "resident"
+	var up, ready, rss, list, call, cpu, idle chart.Line
+	up.Name, ready.Name, rss.Name, list.Name = "listening", "all agents proven", "resident", "list of agents p50"
+	call.Name, cpu.Name, idle.Name = "call p50", "daemon's CPU of a call", "daemon's CPU in an idle minute"
 	for _, n := range sizes {
 		dir := filepath.Join(s.dir, fmt.Sprint(n))
 		for i := range n {
-			if err := s.writeAgent(dir, fmt.Sprintf("agent-%05d", i), 3); err != nil {
+			if err := s.writeAgent(dir, agentName(i), 3); err != nil {
 				return chart.Chart{}, err
 			}
 		}
@@ -27,16 +31,53 @@ func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error)
 		if err != nil {
 			return chart.Chart{}, err
 		}
-		up.Add(n, ms(d.up))
-		ready.Add(n, ms(d.ready))
-		rss.Add(n, mib(d.memory()))
-		d.close()
+		err = func() error {
+			defer d.close()
+			up.Add(n, ms(d.up))
+			ready.Add(n, ms(d.ready))
+			rss.Add(n, mib(d.memory()))
+			var agents struct{ Agents []struct{ Name string } }
+			took, err := median(5, func(int) error { return d.get(ctx, "/api/v1/agents", &agents) })
+			if err != nil {
+				return err
+			}
+			list.Add(n, ms(took))
+			clients := make([]*session, min(n, active))
+			for i := range clients {
+				// The active agents are spread over all agents.
+				if clients[i], err = d.connect(ctx, agentName(i*n/len(clients))); err != nil {
+					return err
+				}
+			}
+			const calls = 4000
+			before := d.used()
+			if took, err = median(calls, func(i int) error { return clients[i%len(clients)].call(ctx, toolName(i%3)) }); err != nil {
+				return err
+			}
+			call.Add(n, ms(took))
+			cpu.Add(n, ms(d.used()-before)/calls)
+			before = d.used()
+			time.Sleep(s.idle)
+			idle.Add(n, max(ms(d.used()-before), ms(tick))*time.Minute.Seconds()/s.idle.Seconds())
+			return nil
+		}()
+		if err != nil {
+			return chart.Chart{}, err
+		}
 	}
 	return chart.Chart{
-		Title: "Agents in one daemon, each with an HTTP server of three tools", X: "agents", Command: "bench/run growth -only agents",
-		Panels: []chart.Panel{{Title: "Start-up", Unit: "ms", Log: true, Lines: []chart.Line{up, ready}}, {Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}}},
+		Title: "Agents in one daemon, each with an HTTP server of three tools; 100 of them are called", X: "agents",
+		Command: "bench/run growth -only agents",
+		Panels: []chart.Panel{
+			{Title: "Start-up", Unit: "ms", Log: true, Lines: []chart.Line{up, ready, list}},
+			{Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}},
+			{Title: "Calls to 100 agents", Unit: "ms", Log: true, Lines: []chart.Line{call, cpu}},
+			{Title: "Idle", Unit: "ms", Log: true, Lines: []chart.Line{idle}},
+		},
 	}, nil
 }
+
+func agentName(i int) string { return fmt.Sprintf("agent-%05d", i) }
 
 // growTools measures agents with more and more tools.
 func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
@@ -118,33 +159,37 @@ func median(n int, f func(int) error) (time.Duration, error) {
 	return took[n/2], nil
 }
 
+// crowded is the number of agents that the clients share. A principal can have at most 1,000 open sessions with an agent.
+const crowded = 6
+
 // growClients measures more and more concurrent clients.
 func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var rate, p50, p99, cpu, rss chart.Line
 	rate.Name, p50.Name, p99.Name, cpu.Name, rss.Name = "calls", "p50", "p99", "daemon's CPU", "resident"
 	dir := filepath.Join(s.dir, "agents")
-	if err := s.writeAgent(dir, "echo", 3); err != nil {
-		return chart.Chart{}, err
+	for i := range crowded {
+		if err := s.writeAgent(dir, agentName(i), 3); err != nil {
+			return chart.Chart{}, err
+		}
 	}
-	d, err := s.serve(ctx, dir, 1)
+	d, err := s.serve(ctx, dir, crowded)
 	if err != nil {
 		return chart.Chart{}, err
 	}
 	defer d.close()
 	for _, n := range sizes {
-		before := d.used()
-		took, span, err := crowd(ctx, d, n, s.span)
+		took, span, used, err := crowd(ctx, d, n, s.span)
 		if err != nil {
 			return chart.Chart{}, err
 		}
-		cpu.Add(n, ms(d.used()-before)/float64(len(took)))
+		cpu.Add(n, ms(used)/float64(len(took)))
 		rate.Add(n, float64(len(took))/span.Seconds())
 		p50.Add(n, ms(took[len(took)/2]))
 		p99.Add(n, ms(took[len(took)*99/100]))
 		rss.Add(n, mib(d.memory()))
 	}
 	return chart.Chart{
-		Title: "Clients of one agent at once, each with a session", X: "clients", Command: "bench/run growth -only clients",
+		Title: "Clients at once, each with a session", X: "clients", Command: "bench/run growth -only clients",
 		Panels: []chart.Panel{
 			{Title: "Throughput", Unit: "calls/s", Lines: []chart.Line{rate}},
 			{Title: "One call", Unit: "ms", Log: true, Lines: []chart.Line{p50, p99, cpu}},
@@ -153,26 +198,26 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 	}, nil
 }
 
-// crowd makes concurrent calls from n clients for the given time. It returns the sorted durations of the calls and
-// the elapsed time.
-func crowd(ctx context.Context, d *daemon, n int, span time.Duration) ([]time.Duration, time.Duration, error) {
+// crowd makes concurrent calls from n clients for the given time, and at least one call from each. It returns the sorted
+// durations of the calls, the elapsed time, and the daemon's CPU time.
+func crowd(ctx context.Context, d *daemon, n int, span time.Duration) (_ []time.Duration, took, used time.Duration, _ error) {
 	clients := make([]*session, n)
 	for i := range clients {
-		c, err := d.connect(ctx, "echo")
+		c, err := d.connect(ctx, agentName(i%crowded))
 		if err == nil {
 			err = c.call(ctx, toolName(0))
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 		clients[i] = c
 	}
 	times, failed := make([][]time.Duration, n), make([]error, n)
 	var wg sync.WaitGroup
-	start := time.Now()
+	start, before := time.Now(), d.used()
 	for i, c := range clients {
 		wg.Go(func() {
-			for time.Since(start) < span && failed[i] == nil {
+			for len(times[i]) == 0 || time.Since(start) < span && failed[i] == nil {
 				began := time.Now()
 				failed[i] = c.call(ctx, toolName(i%3))
 				times[i] = append(times[i], time.Since(began))
@@ -180,13 +225,13 @@ func crowd(ctx context.Context, d *daemon, n int, span time.Duration) ([]time.Du
 		})
 	}
 	wg.Wait()
-	took := time.Since(start)
+	took, used = time.Since(start), d.used()-before
 	for _, err := range failed {
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 	}
 	all := slices.Concat(times...)
 	slices.Sort(all)
-	return all, took, nil
+	return all, took, used, nil
 }

@@ -115,7 +115,11 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 // markdown returns the command that measured a chart, followed by the chart as a Markdown table.
 func markdown(c *chart.Chart) string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "`%s`\n\n| %s |", c.Command, c.X)
+	fmt.Fprintf(&b, "`%s`", c.Command)
+	if c.Measured != "" {
+		fmt.Fprintf(&b, ", measured on %s", c.Measured)
+	}
+	fmt.Fprintf(&b, "\n\n| %s |", c.X)
 	rule := "\n|---:|"
 	for _, p := range c.Panels {
 		for _, l := range p.Lines {

@@ -10,11 +10,13 @@ import (
 
 // Chart shows how measurements grow with x.
 type Chart struct {
-	Name    string  `json:"name"`
-	Title   string  `json:"title"`
-	X       string  `json:"x"`
-	Command string  `json:"command"`
-	Panels  []Panel `json:"panels"`
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	X       string `json:"x"`
+	Command string `json:"command"`
+	// Measured is the date of the measurement.
+	Measured string  `json:"measured,omitempty"`
+	Panels   []Panel `json:"panels"`
 }
 
 // Panel contains lines with the same unit. Its y axis is logarithmic if Log is set. Otherwise, it starts at 0.

@@ -82,7 +82,7 @@ var server = sync.OnceValues(func() (s running, err error) {
 	// The shell outlives this program, but only to clean up.
 	cmd := exec.Command("sh", "-c", `
 		"$1" -D "$3/data" -U ambit -A trust -E UTF8 --no-locale --no-sync >"$3/log" 2>&1 &&
-		"$2" -D "$3/data" -k "$3" -c listen_addresses= >>"$3/log" 2>&1 &
+		"$2" -D "$3/data" -k "$3" -c listen_addresses= -c max_connections=300 >>"$3/log" 2>&1 &
 		cat >/dev/null
 		kill -QUIT "$(head -n 1 "$3/data/postmaster.pid")"
 		wait
