@@ -206,6 +206,14 @@ func TestErasureContinues(t *testing.T) {
 	if at := j.scanned.before[j.db.Log()]; at != 2*page {
 		t.Errorf("the next erasure begins at record %d, want %d", at, 2*page)
 	}
+	// An erasure ends before a changed record, unless it does not read that record.
+	err := j.db.Write(t.Context(), func(tx state.Tx) error {
+		_, err := tx.Exec(`UPDATE leaves SET record = $1 WHERE place = $2`, []byte("changed"), place(j.db.Log(), 5))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n, err := j.Erase(t.Context(), limit.Add(2*time.Second), "ada@local"); err != nil || n != 2 {
 		t.Errorf("erased %d records (error %v), want 2", n, err)
 	}
