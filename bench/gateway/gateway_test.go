@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ambit-run/ambit/bench/calls"
 	"github.com/ambit-run/ambit/bench/gateway/middle"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/signin"
@@ -33,7 +34,7 @@ import (
 // a cheap tool server.
 func BenchmarkGateway(b *testing.B) {
 	for _, way := range []string{"read", "write"} {
-		for _, size := range sizes {
+		for _, size := range plan.Sizes {
 			b.Run(fmt.Sprintf("%s/%d", way, size), func(b *testing.B) { benchGateway(b, way, size) })
 		}
 	}
@@ -58,7 +59,7 @@ func benchGateway(b *testing.B, way string, size int) {
 	}))
 	defer upstream.Close()
 	dir := b.TempDir()
-	if err := writeAgents(dir, upstream.URL+"/mcp", os.Args[0]); err != nil {
+	if err := calls.WriteAgents(dir, upstream.URL+"/mcp", os.Args[0]); err != nil {
 		b.Fatal(err)
 	}
 	h := home.At(filepath.Join(dir, "home"))
