@@ -37,6 +37,24 @@ func run(t *testing.T, dir string) (output string, ok bool) {
 	return string(out), err == nil
 }
 
+// only writes testdata/targets to a folder of a new module, and renames all targets except one.
+func only(t *testing.T, dir, target string) {
+	t.Helper()
+	if err := os.CopyFS(dir, os.DirFS("testdata/targets")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "targets_test.go")
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(source), "func Fuzz", "func other")
+	text = strings.ReplaceAll(text, "func other"+strings.TrimPrefix(target, "Fuzz")+"(", "func "+target+"(")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTargets runs the script for each fuzz target. It copies testdata/targets to a new module, renames the other
 // targets, and runs the script there.
 func TestTargets(t *testing.T) {
@@ -56,19 +74,7 @@ func TestTargets(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS("testdata/targets")); err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(dir, "targets_test.go")
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			only := strings.ReplaceAll(string(source), "func Fuzz", "func other")
-			only = strings.ReplaceAll(only, "func other"+strings.TrimPrefix(c.name, "Fuzz")+"(", "func "+c.name+"(")
-			if err := os.WriteFile(file, []byte(only), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			only(t, dir, c.name)
 			out, ok := run(t, dir)
 			if ok != (c.want == "") || !strings.Contains(out, c.want) || !strings.Contains(out, "/targets "+c.name) {
 				t.Errorf("the script succeeded: %v, want %v; want %q in the output:\n%s", ok, c.want == "", c.want, out)
@@ -90,6 +96,42 @@ func TestTargets(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPackages checks that packages run at once without mixing their results: each failure is printed in one piece.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	only(t, dir, "FuzzHolds")
+	for _, name := range []string{"a", "b", "c"} {
+		only(t, filepath.Join(dir, name), "FuzzSeedBreaks")
+		if err := os.Remove(filepath.Join(dir, name, "go.mod")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broken := filepath.Join(dir, "broken")
+	only(t, broken, "FuzzHolds")
+	err := errors.Join(
+		os.Remove(filepath.Join(broken, "go.mod")),
+		os.WriteFile(filepath.Join(broken, "broken_test.go"), []byte("package targets\n\nvar _ int = true\n"), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, ok := run(t, dir)
+	for _, want := range []string{"4 failed, of 4 targets", "/targets FuzzHolds: execs: ", "/targets/broken: it does not build"} {
+		if ok || !strings.Contains(out, want) {
+			t.Errorf("the script succeeded: %v, want false; want %q in the output:\n%s", ok, want, out)
+		}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		target := "fuzz: example.com/targets/" + name + " FuzzSeedBreaks: "
+		_, report, _ := strings.Cut(out, target+"no failing input found")
+		report, _, ok := strings.Cut(report, target+"fuzz it alone")
+		if !ok || strings.Contains(report, "example.com/") {
+			t.Errorf("the report of the package %s is not in one piece:\n%s", name, out)
+		}
 	}
 }
 
