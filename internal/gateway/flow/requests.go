@@ -158,9 +158,10 @@ func thirdPerson(word []byte) bool {
 	return bytes.HasSuffix(word, []byte("s")) && !bytes.HasSuffix(word, []byte("ss"))
 }
 
-// inPhrase reports whether a token is a function word within an address or a name, such as in "please.send.it".
+// inPhrase reports whether a token is a function word within an address or a name, such as in "please.send.it". The "e" in
+// "e-mail" is a word of other languages, but not one here.
 func (b *block) inPhrase(at int) bool {
-	return at >= 0 && at < len(b.starts) && b.isPart(at) && functionWords[string(b.token(at))]
+	return at >= 0 && at < len(b.starts) && b.isPart(at) && functionWords[string(b.token(at))] && !b.follows(at, "email")
 }
 
 // duties contains words that turn a past form into a request, such as "to" in "has to be deleted".

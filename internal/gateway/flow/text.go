@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"math/bits"
 	"sort"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -232,14 +233,14 @@ func normal(text []byte, v *view.View) []byte {
 
 // partOf finds the end of the word at a position. A word is a text without spaces, quotation marks and brackets. The
 // second result reports whether the word is an address, a path, an option or the name of a program, such as
-// contacts.write or --delete. A verb in such a word is not a request.
+// contacts.write or --delete, or a label such as "Mail:". A verb in such a word is not a request.
 func partOf(text []byte, at int) (end int, part bool) {
 	marks := 0
 	for end = at; end < len(text); end++ {
 		switch c := text[end]; wordBytes[c] {
 		case inWord:
 		case endsWord:
-			return end, marks > 1
+			return end, marks > 1 || isLabel(text[at:end])
 		default:
 			switch alone := end == at || end+1 == len(text) || folded[text[end-1]] == 0 || folded[text[end+1]] == 0; {
 			case c == '@' && end > at, c == ':' && bytes.HasPrefix(text[end:], []byte("://")), c == '-' && end == at+1 && text[at] == '-':
@@ -251,6 +252,14 @@ func partOf(text []byte, at int) (end int, part bool) {
 	}
 	return end, marks > 1
 }
+
+// isLabel reports whether a word is the label of an address, such as "E-mail:".
+func isLabel(word []byte) bool {
+	name, found := bytes.CutSuffix(word, []byte(":"))
+	return found && len(name) <= len("e-mail") && addressLabels[strings.ToLower(string(name))]
+}
+
+var addressLabels = wordSet(`e-mail email mail`)
 
 const (
 	inWord = iota
