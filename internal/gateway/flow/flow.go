@@ -24,6 +24,11 @@
 //   - A call used the value before any text contained it, and no text asks for the action (introduced).
 //   - A call answers the author of a text with words from the same text. The author knows these words
 //     (acrossSources).
+//   - A change stays in the user's own space and can be undone, such as a note, or a text asks for it only vaguely
+//     (kindOf, stages, dictated).
+//   - A tool that only reads follows a link as the text contains it, and the link cannot do anything else (onlyReads).
+//   - A file of a project asks for a command that only runs what the project defines, and a person approved such a
+//     command (projectOf).
 //
 // In all these cases, a destination that occurs only in untrusted text is still in doubt.
 //
