@@ -33,7 +33,7 @@ import (
 
 const (
 	// maxJoined is the maximum number of open connections of joined clients.
-	maxJoined = 1000
+	maxJoined = 250
 	// maxHello is the maximum size of a Hello in bytes.
 	maxHello = 256 << 10
 	// joinTime is how long "ambit run" waits for the daemon's answer.
