@@ -4,7 +4,8 @@ package adversary
 func init() {
 	removals = append(removals, []removal{
 		{"P253", "internal/gateway/guard/secret/scan.go", `	return at > 0 && (text[at-1] == '\\' ||`, `	return at > 1 && (false ||`, "./internal/gateway/guard/secret", "TestLayers"},
-		{"P360", "internal/gateway/guard/secret/effort.go", `return 20 + min(`, `return 200 + min(`, "./internal/gateway/guard/secret", "TestListsOfSecrets"},
+		{"P360", "internal/gateway/guard/secret/effort.go", `return 10 + min(`, `return 200 + min(`, "./internal/gateway/guard/secret", "TestListsOfSecrets"},
+		{"P510", "internal/gateway/guard/secret/copies.go", `if s.effort += copyEffort; s.tired(from+at, rateForm) {`, `if false {`, "./internal/gateway/guard/secret", "TestCopiesAreBounded"},
 		{"P361", "internal/gateway/guard/secret/decode.go", `!isGzip && !isZlib || !s.spend(inflateStart)`, `!isGzip && !isZlib`, "./internal/gateway/guard/secret", "TestCompressedRunsAreBounded"},
 		{"P362", "internal/gateway/guard/secret/copies.go", `return key * seed`, `return key * (seed & 1)`, "./internal/gateway/guard/secret", "TestTableOfCopies"},
 		{"P476", "internal/exec/mcpwire/lines.go", `4 * max(cap(b), readSize)`, `max(cap(b)+cap(b)/4, readSize)`, "./internal/exec/mcpwire", "TestMemoryOfLargeMessages"},

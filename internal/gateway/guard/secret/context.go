@@ -132,7 +132,7 @@ const maxName = 48
 // assignmentAt reads an assignment whose name contains text[start:end]. It returns false if there is no value.
 func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool) {
 	nameEnd := s.runEnd(text, className, end, len(text))
-	s.effort += 6
+	s.effort += 2
 	if nameEnd-end > maxName || s.context.bare == nameEnd+1 {
 		return a, false
 	}
@@ -147,7 +147,7 @@ func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool)
 		return a, false
 	}
 	s.context.judged = a.start + 1
-	s.effort += 8 + judgeEffort(a.end-a.start)
+	s.effort += 2 + judgeEffort(a.end-a.start)
 	first := nameStart(text, start)
 	a.name = text[first:nameEnd]
 	a.directive = a.spaced && isDirective(text, first, a)
@@ -450,7 +450,8 @@ func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
 	if a.spaced {
 		good = text[a.start-1] != '/' && q.clear() || (a.directive || a.quoted || isOption(text, a)) && good
 	}
-	if !good || isCode(text, a, q) || isPlaceholder(value) || isLabel(value) || s.judge(isIgnoredName, a.name) {
+	if !good || isCode(text, a, q) || isPlaceholder(value) || isLabel(value, q) ||
+		s.judge(isIgnoredName, a.name) {
 		return dst
 	}
 	if isUUID(value) && bytes.HasSuffix(a.name, []byte("redentials")) {
@@ -475,7 +476,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 	if !ok {
 		return dst
 	}
-	s.effort += 8
+	s.effort += 2
 	basic := foldHasPrefix(text[a.start:], "basic ")
 	if !a.quoted || foldHasPrefix(a.name, "auth") || foldHasPrefix(a.name, "proxy-auth") {
 		s.skipScheme(text, &a)
@@ -492,7 +493,7 @@ func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) [
 		return dst
 	}
 	if a.spaced && !q.clear() && !a.directive && !isOption(text, a) || isCode(text, a, q) || isPlaceholder(value) ||
-		isLabel(value) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
+		isLabel(value, q) || s.judge(isIgnoredName, a.name) || isPublicKey(value) || isPublicToken(text[:start]) {
 		return dst
 	}
 	inQuery := start > 0 && (text[start-1] == '?' || text[start-1] == '&') && len(value) >= 20 && q.mixed()
@@ -516,16 +517,16 @@ func isMember(text []byte, at int, a assignment) bool {
 	return a.quoted && at > 0 && text[at-1] == '"' && bytes.IndexByte(text[at:a.start], ':') > 0
 }
 
-// isPublicKey reports whether a value is a public key in SSH or X.509 format.
+// isPublicKey reports whether a value is a public key in SSH or X.509 format. It compares the beginning of the key in
+// base64, which contains its length and algorithm.
 func isPublicKey(value []byte) bool {
-	return publicKeys[string(value[:min(len(value), 8)])]
-}
-
-// publicKeys lists the beginnings of public keys in base64: their length and algorithm.
-var publicKeys = map[string]bool{
-	"AAAAB3Nz": true, "AAAAC3Nz": true, "AAAAE2Vj": true, // ssh-rsa, ssh-ed25519, ecdsa-sha2
-	"MFkwEwYH": true, "MHYwEAYH": true, "MCowBQYD": true, // P-256, P-384, Ed25519
-	"MIIBIjAN": true, "MIIBojAN": true, "MIICIjAN": true, "MIGfMA0G": true, // RSA
+	switch string(value[:min(len(value), 8)]) {
+	case "AAAAB3Nz", "AAAAC3Nz", "AAAAE2Vj", // ssh-rsa, ssh-ed25519, ecdsa-sha2
+		"MFkwEwYH", "MHYwEAYH", "MCowBQYD", // P-256, P-384, Ed25519
+		"MIIBIjAN", "MIIBojAN", "MIICIjAN", "MIGfMA0G": // RSA
+		return true
+	}
+	return false
 }
 
 // isBasic reports whether a value is a user name and a password in base64.

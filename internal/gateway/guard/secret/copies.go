@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
+	"sort"
 )
 
 // copies finds further copies of the values that were found. It finds copies of values of at least minCopy bytes, and
@@ -12,11 +13,43 @@ import (
 type copies struct {
 	arena  []byte
 	values []span
-	table  []window // a hash table of the windows
-	// grams is a filter: it has one bit for each number that the first bits of a hash can form. The bit is set if a window
-	// contains four bytes whose hash begins with that number.
-	grams []uint8
+	table  []uint32 // a hash table of the windows: the offset of a window in the arena plus 1, or 0
+	// grams contains the groups of four bytes in the windows.
+	grams filter
+	// gaps contains the groups of four bytes in the text between the matches, or nothing. In a list of secrets, this text
+	// is shorter than the secrets, and most windows do not occur in it.
+	gaps filter
+}
+
+// filter is a set of hashes of four bytes. It has one bit for each number that the first bits of a hash can form.
+type filter struct {
+	bits  []uint8
 	shift uint // the number of bits of a hash after those that select a byte of the filter
+}
+
+// reset empties the filter. Its new size is a power of two near size bytes.
+func (f *filter) reset(size int) {
+	n := minFilter
+	for n < min(size, maxFilter) {
+		n *= 2
+	}
+	if cap(f.bits) < n {
+		f.bits = make([]uint8, n)
+	}
+	f.bits = f.bits[:n]
+	clear(f.bits)
+	f.shift = uint(64 - bits.Len(uint(n-1)))
+}
+
+func (f *filter) add(text []byte) {
+	h := hashOf(uint64(binary.LittleEndian.Uint32(text)))
+	f.bits[h>>(f.shift&63)] |= 1 << (h >> ((f.shift - 3) & 63) & 7)
+}
+
+// has reports whether the filter may contain the first four bytes of text.
+func (f *filter) has(text []byte) bool {
+	h := hashOf(uint64(binary.LittleEndian.Uint32(text)))
+	return f.bits[h>>(f.shift&63)]>>(h>>((f.shift-3)&63)&7)&1 != 0
 }
 
 type span struct {
@@ -24,18 +57,11 @@ type span struct {
 	rule       string
 }
 
-// window is eight bytes of a value.
-type window struct {
-	key   uint64
-	value uint32 // index of the value plus 1; 0 if the slot is empty
-	at    uint32 // offset in the arena
-}
-
 const (
 	minCopy = 8
 	minPart = 16
 	stride  = 8
-	// maxWindows is the maximum number of windows per value that the search looks for.
+	// The search looks for windows of eight bytes of each value, at most maxWindows of them.
 	maxWindows = 32
 	maxCopy    = 1 << 20 // maximum size of all remembered values in bytes
 	// minEncoded is the minimum length of a value that contains encoded text, such as a JSON Web Token.
@@ -49,14 +75,14 @@ const (
 )
 
 func (c *copies) reset() {
-	c.arena, c.values = c.arena[:0], c.values[:0]
+	c.arena, c.values, c.gaps.bits = c.arena[:0], c.values[:0], c.gaps.bits[:0]
 }
 
 // add remembers a value. It ignores a value that consists of words or of few different characters, because such text
 // also occurs in harmless places. It always remembers the value of a format, even if the random letters of the value
 // look like a word.
 func (c *copies) add(rule string, value []byte, format bool) {
-	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy {
+	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy || c.isLast(value) {
 		return
 	}
 	head := value[:min(len(value), minPart)]
@@ -66,6 +92,13 @@ func (c *copies) add(rule string, value []byte, format bool) {
 	start := len(c.arena)
 	c.arena = append(c.arena, value...)
 	c.values = append(c.values, span{start, len(c.arena), rule})
+}
+
+// isLast reports whether a value is the one that was added last. A value is often found both by its name and by its
+// format.
+func (c *copies) isLast(value []byte) bool {
+	n := len(c.values)
+	return n > 0 && bytes.Equal(c.arena[c.values[n-1].start:], value)
 }
 
 // nonLetter contains the characters that are neither letters nor blanks.
@@ -81,40 +114,44 @@ func varied(value []byte) bool {
 	return bits.OnesCount64(low)+bits.OnesCount64(high) >= 4
 }
 
-// index prepares the search. It returns false if there is nothing to search for.
-func (c *copies) index() bool {
-	if len(c.values) == 0 {
-		return false
+// addGap adds a part of the text between the matches to the filter of gaps.
+func (c *copies) addGap(text []byte) {
+	for i := 0; i+four <= len(text); i++ {
+		c.gaps.add(text[i:])
 	}
+}
+
+// index prepares the search.
+func (c *copies) index() {
 	n := 16
 	for n < 2*(len(c.arena)/stride+len(c.values)) {
 		n *= 2
 	}
 	if cap(c.table) < n {
-		c.table = make([]window, n)
+		c.table = make([]uint32, n)
 	}
 	c.table = c.table[:n]
 	clear(c.table)
-	size := min(max(2*n, minFilter), maxFilter)
-	if cap(c.grams) < size {
-		c.grams = make([]uint8, size)
-	}
-	c.grams = c.grams[:size]
-	clear(c.grams)
-	c.shift = uint(64 - bits.Len(uint(size-1)))
-	for i, v := range c.values {
-		c.insert(i, v.start)
+	c.grams.reset(2 * n)
+	for _, v := range c.values {
+		if c.inGap(v.start) {
+			c.insert(v.start)
+		}
 		if v.end-v.start < 20 {
 			continue
 		}
 		step := max(stride, (v.end-v.start)/maxWindows)
 		for at := v.start + step; at+eight <= v.end; at += step {
-			if partial(c.arena[at:at+eight]) && (v.end-v.start < minEncoded || !encodesText(c.arena[at:v.end])) {
-				c.insert(i, at)
+			if c.inGap(at) && partial(c.arena[at:at+eight]) && (v.end-v.start < minEncoded || !encodesText(c.arena[at:v.end])) {
+				c.insert(at)
 			}
 		}
 	}
-	return true
+}
+
+// inGap reports whether the window at an offset of the arena may occur between the matches.
+func (c *copies) inGap(at int) bool {
+	return len(c.gaps.bits) == 0 || c.gaps.has(c.arena[at:]) && c.gaps.has(c.arena[at+four:])
 }
 
 // partial reports whether a part of a value is specific enough to search for. A part without a digit may be the public
@@ -170,47 +207,96 @@ var seed = rand.Uint64() | 1
 
 func hashOf(key uint64) uint64 { return key * seed }
 
-// slotOf returns the slot of the table for a hash.
-func (c *copies) slotOf(hash uint64) int {
-	return int(hash >> (64 - bits.Len(uint(len(c.table)-1))))
+// slotOf returns the slot of the table for a window.
+func (c *copies) slotOf(key uint64) int {
+	return int(hashOf(key) >> (64 - bits.Len(uint(len(c.table)-1))))
 }
 
-func (c *copies) insert(value, at int) {
+func (c *copies) insert(at int) {
 	for i := range eight - four + 1 {
-		h := hashOf(uint64(binary.LittleEndian.Uint32(c.arena[at+i:])))
-		c.grams[h>>c.shift] |= 1 << (h >> (c.shift - 3) & 7)
+		c.grams.add(c.arena[at+i:])
 	}
 	key := binary.LittleEndian.Uint64(c.arena[at:])
-	h := hashOf(key)
-	for i := c.slotOf(h); ; i = (i + 1) & (len(c.table) - 1) {
-		switch w := &c.table[i]; {
-		case w.value == 0:
-			*w = window{key, uint32(value) + 1, uint32(at)}
-			return
-		case w.key == key:
+	i := c.slotOf(key)
+	for ; c.table[i] != 0; i = (i + 1) & (len(c.table) - 1) {
+		if c.keyAt(i) == key {
 			return // a value with the same window is already in the table, so the search finds this value too
 		}
 	}
+	c.table[i] = uint32(at) + 1
 }
 
-// hasGram reports whether a window may contain the first four bytes of text.
-func (c *copies) hasGram(text []byte) bool {
-	h := hashOf(uint64(binary.LittleEndian.Uint32(text)))
-	return c.grams[h>>(c.shift&63)]>>(h>>((c.shift-3)&63)&7)&1 != 0
+// keyAt returns the window in a slot of the table.
+func (c *copies) keyAt(slot int) uint64 { return binary.LittleEndian.Uint64(c.arena[c.table[slot]-1:]) }
+
+// findCopies appends further copies of the values that were found.
+func (s *scan) findCopies(dst []Match) []Match {
+	if len(s.copies.values) == 0 {
+		return dst
+	}
+	size := 0
+	s.eachGap(func(_ int, from, to int) bool {
+		size += to - from
+		return true
+	})
+	if size < 2*len(s.copies.arena) {
+		s.copies.gaps.reset(size)
+		s.eachGap(func(i, from, to int) bool {
+			s.copies.addGap(s.forms[i].text[from:to])
+			return true
+		})
+	}
+	s.copies.index()
+	last := -1
+	s.eachGap(func(i, from, to int) (ok bool) {
+		first := len(dst)
+		if i != last {
+			s.effort, last = 0, i
+		}
+		dst, ok = s.findCopiesIn(s.forms[i].text, from, to, dst)
+		for ; i > 0 && first < len(dst); i = s.forms[i].source {
+			s.toSource(i, dst[first:])
+		}
+		return ok
+	})
+	return dst
 }
 
-// find appends a match to dst for each copy and each part in text[from:to]. It looks up every fourth offset in the
-// filter, because each window contains four bytes at one of these offsets.
-func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
+// eachGap calls a callback with each part of a form between its matches, if the part is long enough for a copy. If the
+// callback returns false, eachGap skips the rest of the form.
+func (s *scan) eachGap(do func(form, from, to int) bool) {
+	for i := range s.forms {
+		f, at := &s.forms[i], 0
+		more := true
+		for _, m := range s.kept[f.first:f.last] {
+			if m.Start-at >= minCopy && more {
+				more = do(i, at, m.Start)
+			}
+			at = m.End
+		}
+		if len(f.text)-at >= minCopy && more {
+			do(i, at, len(f.text))
+		}
+	}
+}
+
+// findCopiesIn appends a match to dst for each copy and each part in text[from:to]. It looks up every fourth offset in the
+// filter, because each window contains four bytes at one of these offsets. If the effort reaches the limit, the rest of
+// the text becomes one match, and findCopiesIn returns false.
+func (s *scan) findCopiesIn(text []byte, from, to int, dst []Match) ([]Match, bool) {
+	c, whole := &s.copies, text
 	text = text[from:to]
 	low := 0 // the end of the last match
 	for i := 0; i+four <= len(text); i += four {
-		if !c.hasGram(text[i:]) {
+		if !c.grams.has(text[i:]) {
 			continue
 		}
 		for at := max(low, i-four+1); at <= i && at+eight <= len(text); at++ {
-			if !c.hasGram(text[at:]) || !c.hasGram(text[at+four:]) {
+			if !c.grams.has(text[at:]) || !c.grams.has(text[at+four:]) {
 				continue
+			}
+			if s.effort += copyEffort; s.tired(from+at, rateForm) {
+				return s.giveUp(whole, from+at+1, dst), false
 			}
 			if start, end, rule, ok := c.copyAt(text, at); ok {
 				dst = append(dst, Match{rule, from + start, from + end, rankName + 1})
@@ -219,23 +305,23 @@ func (c *copies) find(text []byte, from, to int, dst []Match) []Match {
 			}
 		}
 	}
-	return dst
+	return dst, true
 }
 
 // copyAt returns the copy or part around the window at offset i.
 func (c *copies) copyAt(text []byte, i int) (start, end int, rule string, ok bool) {
 	key := binary.LittleEndian.Uint64(text[i:])
-	for j := c.slotOf(hashOf(key)); c.table[j].value != 0; j = (j + 1) & (len(c.table) - 1) {
-		w := &c.table[j]
-		if w.key != key {
+	for j := c.slotOf(key); c.table[j] != 0; j = (j + 1) & (len(c.table) - 1) {
+		if c.keyAt(j) != key {
 			continue
 		}
-		v := c.values[w.value-1]
-		start, at := i, int(w.at)
+		window := int(c.table[j]) - 1
+		v := c.values[sort.Search(len(c.values), func(k int) bool { return c.values[k].end > window })]
+		start, at := i, window
 		for start > 0 && at > v.start && text[start-1] == c.arena[at-1] {
 			start, at = start-1, at-1
 		}
-		end = i + eight + same(text[i+eight:], c.arena[int(w.at)+eight:v.end])
+		end = i + eight + same(text[i+eight:], c.arena[window+eight:v.end])
 		n := end - start
 		return start, end, v.rule, n == v.end-v.start && bounded(text, start, end) || n >= minPart
 	}
@@ -287,9 +373,6 @@ func (e *Engine) AddCopies(text []byte, v *Values, found []Match) []Match {
 	s.copies.reset()
 	for _, m := range v.list {
 		s.copies.add(m.Rule, v.text[m.Start:m.End], true)
-	}
-	if !s.copies.index() {
-		return found
 	}
 	s.forms, s.kept = append(s.forms[:0], textForm{text: text, last: len(found)}), append(s.kept[:0], found...)
 	return Merge(s.findCopies(found))

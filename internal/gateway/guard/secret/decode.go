@@ -142,7 +142,8 @@ func (i *inflater) open(packed []byte, isGzip bool) (io.Reader, error) {
 	return i.zlib, i.zlib.(zlib.Resetter).Reset(&i.packed, nil)
 }
 
-// onlyText reduces data[from:] to the readable texts in it, unless data[from:] is already text.
+// onlyText reduces data[from:] to the readable texts in it, unless data[from:] is already text. UTF-16 has a zero byte
+// beside each ASCII character, so zero bytes are left out.
 func onlyText(data []byte, from int) []byte {
 	if utf8.Valid(data[from:]) && bytes.IndexByte(data[from:], 0) < 0 {
 		return data
@@ -153,7 +154,12 @@ func onlyText(data []byte, from int) []byte {
 		if start < 0 {
 			return out
 		}
-		out = append(append(out, data[start:end]...), '\n')
+		for _, c := range data[start:end] {
+			if c != 0 {
+				out = append(out, c)
+			}
+		}
+		out = append(out, '\n')
 		at = end
 	}
 }
@@ -163,6 +169,20 @@ func onlyText(data []byte, from int) []byte {
 func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
 	for at := start; ; at++ {
 		from := at
+		if from > start {
+			// Skip all words that end in the next minLong bytes. Only the first word may be short.
+			last := from + minLong
+			if last >= end {
+				return dst
+			}
+			for last >= from && !s.beside[text[last]] {
+				last--
+			}
+			if last >= from {
+				at = last
+				continue
+			}
+		}
 		at = min(end, at+s.beside.index(text[at:end]))
 		if (at-from > minLong || from == start) && s.isBeside(text, from-1, at) {
 			dst = s.tryWord(text, from, dst)

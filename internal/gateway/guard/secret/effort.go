@@ -5,25 +5,30 @@ package secret
 // text becomes one match, so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted
 // text gives the same result.
 //
-// Effort is counted in steps of about 10 ns. The limits are far above the effort for the texts that people write: prose
-// needs less than one step for eight bytes.
+// Effort is counted in steps of 10 to 30 ns. The limits are above the effort for the texts that people write: prose needs
+// less than one step for eight bytes, and a log or manifest full of names such as "token" less than three. A secret needs
+// 20 to 60 steps.
 const (
-	// freeEffort is the effort that a text of any length may need. In 436 MB of real files, no file needed more than 512
-	// steps above rateText, except for six files with lists of secrets or key codes, and none of them more than 1 << 10.
-	freeEffort = 16 << 10
+	// freeEffort is the effort that a text of any length may need. It is enough for a list of 200 secrets. In 157 MB of
+	// real files, no file needed more than 6,002 steps above a rate of 2, and no view more than 2,048 above rateForm.
+	freeEffort = 8 << 10
+	// freeForm is the same for base64 runs, views, and the search for copies.
+	freeForm = 2 << 10
 	// nameEffort is the effort to judge a name.
-	nameEffort = 48
+	nameEffort = 12
+	// copyEffort is the effort to compare a text with a value that shares eight bytes with it.
+	copyEffort = 4
 )
 
 // rate is the allowed effort for each byte of text, in eighths of a step.
 type rate int
 
 const (
-	rateText rate = 14
-	rateRuns rate = 4 // base64 runs have their own rate, because a list of hashes consists of runs
+	rateText rate = 3
+	rateRuns rate = 4 // a list of hashes consists of base64 runs
 	// The escapes of a text and its views have a lower rate, so that all forms together cost little more than the text
 	// alone.
-	rateForm rate = 2
+	rateForm rate = 1
 )
 
 // RuleUnscanned is the Rule of a match that covers text that was not scanned.
@@ -39,16 +44,16 @@ const (
 )
 
 // foundEffort returns the effort to remember a match of n bytes, and to search for its copies and parts.
-func foundEffort(n int) int { return 20 + min(n, maxWindows*stride)/stride }
+func foundEffort(n int) int { return 10 + min(n, maxWindows*stride)/(2*stride) }
 
 // judgeEffort returns the effort to judge a value of n bytes.
-func judgeEffort(n int) int { return 8 + min(n, sample)/2 }
+func judgeEffort(n int) int { return 3 + min(n, sample)/8 }
 
 // tired reports whether the effort for a form of the text has exceeded the limit for the bytes before an offset.
 func (s *scan) tired(at int, r rate) bool {
 	free := freeEffort
-	if r == rateForm {
-		free /= 2
+	if r != rateText {
+		free = freeForm
 	}
 	return s.effort > free+at*int(r)/8
 }

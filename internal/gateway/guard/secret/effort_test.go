@@ -85,40 +85,59 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// Long lists of secrets are scanned to their end.
+// A list of 200 secrets is scanned to its end in every notation. So is a longer list with enough other text.
 func TestListsOfSecrets(t *testing.T) {
 	e := secret.Standard()
+	r := rand.New(rand.NewPCG(6, 6))
 	examples := e.Examples(rand.New(rand.NewPCG(4, 4)))
-	for name, format := range map[string]string{
-		"lines": "%[2]s\n", "CSV": "%[1]d,%[2]s,active\n", "JSON": `{"id":%[1]d,"name":"key %[1]d","api_key":"%[2]s","created":"2026-01-01T00:00:00Z"},`,
+	token := func(i int) string { return examples[i%len(examples)].Token }
+	password := func(int) string { return fmt.Sprintf("%c%06x%c!", 'G'+r.IntN(20), r.IntN(1<<24), 'g'+r.IntN(20)) }
+	note := strings.Repeat(" The customer prefers a call in the afternoon.", 8)
+	for name, list := range map[string]struct {
+		lines  int
+		format string
+		value  func(i int) string
+	}{
+		"lines":     {200, "%[2]s\n", token},
+		"CSV":       {200, "%[1]d,%[2]s,active\n", token},
+		"JSON":      {200, `{"id":%[1]d,"name":"key %[1]d","api_key":"%[2]s","created":"2026-01-01T00:00:00Z"},`, token},
+		"long":      {2_000, `{"id":%[1]d,"api_key":"%[2]s","note":"` + note + `"},`, token},
+		"short":     {200, "password=%[2]s\n", password},
+		"variables": {200, "SERVICE%[1]d_PASSWORD=%[2]s\n", password},
+		"users":     {200, "user: u%[1]d, password: %[2]s, since 2026\n", password},
 	} {
 		var text strings.Builder
-		for i := range 5_000 {
-			fmt.Fprintf(&text, format, i, examples[i%len(examples)].Token)
+		for i := range list.lines {
+			fmt.Fprintf(&text, list.format, i, list.value(i))
 		}
 		matches := e.Scan([]byte(text.String()), nil, nil)
-		if len(matches) < 4_900 || matches[len(matches)-1].Rule == "unscanned" {
-			t.Errorf("%s: %d matches, and the last one is %v", name, len(matches), matches[len(matches)-1])
+		if len(matches) < list.lines*9/10 || matches[len(matches)-1].Rule == "unscanned" {
+			t.Errorf("%s: %d matches in %d lines; the last one is %v", name, len(matches), list.lines, matches[len(matches)-1])
 		}
 	}
-	// A line with a password and little else is expensive, so only a short list is scanned to its end.
-	r := rand.New(rand.NewPCG(6, 6))
-	for name, list := range map[string]struct {
-		size int
-		line func(i int, password string) string
-	}{
-		"short":     {5_000, func(_ int, p string) string { return "password=" + p + "\n" }},
-		"variables": {4_000, func(i int, p string) string { return fmt.Sprintf("SERVICE%d_PASSWORD=%s\n", i, p) }},
-		"users":     {100_000, func(i int, p string) string { return fmt.Sprintf("user: u%d, password: %s, since 2026\n", i, p) }},
-	} {
-		var text strings.Builder
-		lines := 0
-		for ; text.Len() < list.size; lines++ {
-			text.WriteString(list.line(lines, fmt.Sprintf("%c%06x%c!", 'G'+r.IntN(20), r.IntN(1<<24), 'g'+r.IntN(20))))
-		}
-		matches := e.Scan([]byte(text.String()), nil, nil)
-		if len(matches) < lines*9/10 || matches[len(matches)-1].Rule == "unscanned" {
-			t.Errorf("%s: %d matches in %d lines; the last one is %v", name, len(matches), lines, matches[len(matches)-1])
-		}
+}
+
+// In a long list of nothing but secrets, the first secrets are found one by one, and the rest is redacted as a whole.
+func TestLongListsOfSecrets(t *testing.T) {
+	e := secret.Standard()
+	examples := e.Examples(rand.New(rand.NewPCG(4, 4)))
+	var text strings.Builder
+	for i := range 5_000 {
+		fmt.Fprintf(&text, "%d,%s,active\n", i, examples[i%len(examples)].Token)
+	}
+	matches := e.Scan([]byte(text.String()), nil, nil)
+	last := matches[len(matches)-1]
+	if len(matches) < 200 || last.Rule != "unscanned" || last.End != text.Len() {
+		t.Errorf("%d matches in %d bytes, and the last one is %v, want unscanned text at the end", len(matches), text.Len(), last)
+	}
+}
+
+// A text that repeats a part of a secret again and again is not slow: the search for copies stops, and the rest of the
+// text is redacted.
+func TestCopiesAreBounded(t *testing.T) {
+	text := "password=Zk3vT9wQx1Lm7RbN2cYd4\n" + strings.Repeat("Zk3vT9wQ-", 10_000)
+	matches := secret.Standard().Scan([]byte(text), nil, nil)
+	if last := matches[len(matches)-1]; last.Rule != "unscanned" || last.End != len(text) || last.Start > 50_000 {
+		t.Errorf("the last of %d matches is %v, want unscanned text up to %d", len(matches), last, len(text))
 	}
 }

@@ -100,7 +100,7 @@ func Crowd(values [][]byte) (longest int) {
 	c.index()
 	n := 0
 	for _, w := range c.table {
-		if n++; w.value == 0 {
+		if n++; w == 0 {
 			n = 0
 		}
 		longest = max(longest, n)

@@ -124,17 +124,6 @@ subscriptionkey storagekey licensekey sshkey sessionkey secretkey hostkey functi
 apimkey saskey linkingkey integrationkey writekey apitoken authorization userauth basicauth authtoken xauth
 oauth secret token password credential devicekey presharedkey deploykey restkey`
 
-// wordSet compiles a set of words on first use.
-func wordSet(words ...string) func() *literal.Set {
-	return sync.OnceValue(func() *literal.Set {
-		set, err := literal.New(words, 32)
-		if err != nil {
-			panic(err) // the words are constants, so they have no errors
-		}
-		return set
-	})
-}
-
 // isCode reports whether a value without quotes is an expression in a programming language.
 func isCode(text []byte, a assignment, q quality) bool {
 	value := text[a.start:a.end]
@@ -244,7 +233,10 @@ func isColor(value []byte) bool {
 
 // isLabel reports whether a value is the name of a thing: words and short numbers, and perhaps a random suffix, such as
 // default-token-x7k2p.
-func isLabel(value []byte) bool {
+func isLabel(value []byte, q quality) bool {
+	if q.letters() {
+		return false
+	}
 	parts, digits, start := 0, 0, 0
 	for i, c := range value {
 		switch {
@@ -263,8 +255,11 @@ func isLabel(value []byte) bool {
 			return false
 		}
 	}
+	if parts == 0 || len(value)-start > maxSuffix {
+		return false
+	}
 	words := measure(value[:start])
-	return parts > 0 && len(value)-start <= maxSuffix && 2*words.common > words.pairs
+	return 2*words.common > words.pairs
 }
 
 // maxLabel is the maximum length of a word in a label, and maxSuffix is the maximum length of the random suffix.
@@ -290,6 +285,8 @@ const uuidForm = "00000000-0000-0000-0000-000000000000"
 // or color, the path of a resource, a call, or the code between two strings.
 func isCodeText(value []byte, q quality) bool {
 	switch {
+	case q.letters():
+		return false
 	case value[0] == ')' || value[0] == ',' || value[0] == ';' || isColor(value) || isDottedName(value):
 		return true
 	case bytes.Contains(value, []byte("].")) || bytes.Contains(value, []byte(`:"`)):
@@ -321,7 +318,7 @@ func isTypeName(value []byte) bool {
 
 // isPlaceholder reports whether a value is an example or a placeholder that people write in place of a secret.
 func isPlaceholder(value []byte) bool {
-	if len(value) == 0 || isTime(value) || isVersion(value) || bytes.Contains(value, ellipsis) || isResource(value) {
+	if len(value) == 0 || isTime(value) || isVersion(value) || isResource(value) {
 		return true
 	}
 	switch value[0] {
@@ -338,7 +335,21 @@ func isPlaceholder(value []byte) bool {
 	case "password", "Password", "PASSWORD", "passwd", "pass", "token", "secret", "test", "xxx", "yyy", "user", "username":
 		return true
 	}
-	return placeholders().Contains(value[:min(len(value), sample)])
+	head := value[:min(len(value), sample)]
+	words := placeholders()
+	return words.mayContain(head) && words.set.Contains(head) ||
+		len(value) > sample && bytes.Contains(value[sample-len(ellipsis):], ellipsis)
+}
+
+// mayContain reports whether a value can contain a word of the set. It compares three bytes at a time, which is much
+// faster than the search for whole words.
+func (p *placeholderSet) mayContain(value []byte) bool {
+	last, found := uint(0), uint64(0)
+	for _, c := range value {
+		last = (last<<5 | uint(c&0x1f)) & (1<<15 - 1)
+		found |= p.starts[last>>6] >> (last & 63)
+	}
+	return found&1 != 0
 }
 
 var ellipsis = []byte("...") // a part of the value is left out
@@ -352,7 +363,7 @@ func isMixed(value []byte, q quality) bool {
 
 // isVersion reports whether a value is a version, such as v1.13.26 or 1.1.2-1_amd64.deb.
 func isVersion(value []byte) bool {
-	if c := value[0]; c != 'v' && (c < '0' || '9' < c) {
+	if c := value[0]; c != 'v' && (c < '0' || '9' < c) || bytes.IndexByte(value, '.') < 0 {
 		return false
 	}
 	numbers := bytes.TrimLeft(value, "v")
@@ -385,11 +396,36 @@ func isTime(value []byte) bool {
 	return len(value) == len(form) || value[len(form)] == 'T' || value[len(form)] == ' '
 }
 
-var placeholders = wordSet(
-	"example", "abcdefghijkl", "changeme", "changeit", "your_", "your-", "yourpass", "yourtoken", "yoursecret", "yourkey",
-	"placeholder", "redacted", "dummy", "xxxxx", "....", "****", "${", "{{", "[secret", "insert", "replaceme", "getenv",
-	"process.env", "undefined", "sha256:", "dxnlcm5hbwu6cgfzc3dvcm", // username:password in base64
-)
+// placeholderSet contains the words of placeholders.
+type placeholderSet struct {
+	set *literal.Set
+	// starts has a bit for the first three bytes of each word, or for any byte before a word of two bytes. The number of
+	// three bytes consists of the lowest five bits of each byte, so letter case does not matter.
+	starts [1 << 15 / 64]uint64
+}
+
+var placeholders = sync.OnceValue(func() *placeholderSet {
+	words := []string{
+		"example", "abcdefghijkl", "changeme", "changeit", "your_", "your-", "yourpass", "yourtoken", "yoursecret", "yourkey",
+		"placeholder", "redacted", "dummy", "xxxxx", string(ellipsis), "****", "${", "{{", "[secret", "insert", "replaceme", "getenv",
+		"process.env", "undefined", "sha256:", "dxnlcm5hbwu6cgfzc3dvcm", // username:password in base64
+	}
+	out := &placeholderSet{}
+	for _, w := range words {
+		for before := range uint(32) {
+			n := before
+			for _, c := range []byte(w[:min(len(w), 3)]) {
+				n = (n<<5 | uint(c&0x1f)) & (1<<15 - 1)
+			}
+			out.starts[n>>6] |= 1 << (n & 63)
+		}
+	}
+	var err error
+	if out.set, err = literal.New(words, 32); err != nil {
+		panic(err) // the words are constants, so they have no errors
+	}
+	return out
+})
 
 // isPublished reports whether a token is one of the keys in the public samples of Google's SDKs. Other scanners, such
 // as gitleaks, ignore these keys too.

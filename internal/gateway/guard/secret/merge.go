@@ -67,8 +67,5 @@ func before(a, b *Match) bool {
 	if a.Start != b.Start {
 		return a.Start < b.Start
 	}
-	if a.End != b.End {
-		return a.End > b.End
-	}
-	return a.rank < b.rank
+	return a.End > b.End
 }

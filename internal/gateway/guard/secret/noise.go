@@ -17,15 +17,16 @@ func (f *format) loud() bool {
 }
 
 // tryNoisy compares a format with the text at offset start and skips noise. The literal at the beginning must be free
-// of noise.
-func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match {
+// of noise. The run after this literal has noise at offset end.
+func (s *scan) tryNoisy(text []byte, start, end int, f *format, dst []Match) []Match {
 	if !f.loud() || start < s.covered {
 		return dst
 	}
-	value := s.quiet[:0]
-	at, noise := start+len(f.parts[0].text), 0
+	at, noise := end, 0
+	value := append(s.quiet[:0], text[start+len(f.parts[0].text):end]...)
+	n := len(value) // how many bytes of the part were read
 	for _, p := range f.parts[1:] {
-		for n := 0; p.text != "" && n < len(p.text) || p.text == "" && (p.max == 0 || n < p.max); n++ {
+		for ; p.text != "" && n < len(p.text) || p.text == "" && (p.max == 0 || n < p.max); n++ {
 			if n >= p.min && p.text == "" && (at == len(text) || skipNoise(text, at) > at) {
 				break // all parts of the token were found
 			}
@@ -49,6 +50,7 @@ func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match 
 			value = append(value, c)
 			at++
 		}
+		n = 0
 	}
 	s.quiet = value
 	if q := measure(value); noise == 0 || !looksRandom(value, true) || q.wordy() || q.digits == 0 {
@@ -57,10 +59,13 @@ func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match 
 	return s.found(text, start, at, f.id, f.rank, dst)
 }
 
+// startsNoise contains the characters at which noise can begin.
+var startsNoise = bytesOf(" `*<\r\n\x1b")
+
 // skipNoise skips the noise at an offset and returns the offset of its end. If there is no noise, it returns the same
 // offset.
 func skipNoise(text []byte, at int) int {
-	if at >= len(text) {
+	if at >= len(text) || !startsNoise[text[at]] {
 		return at
 	}
 	switch text[at] {

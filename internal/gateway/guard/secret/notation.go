@@ -106,7 +106,7 @@ func (s *scan) sentenceEnd(text []byte, at int) int {
 	s.effort += judgeEffort(len(value))
 	q := measure(value)
 	if q.size < 8 || q.size > maxProse || q.digits == 0 || q.lower == 0 || q.upper == 0 && q.digits < 2 ||
-		q.wordy() && q.digits+q.other < 3 || !q.password(true) || isPlaceholder(value) || isNumber(value) || isLabel(value) ||
+		q.wordy() && q.digits+q.other < 3 || !q.password(true) || isPlaceholder(value) || isNumber(value) || isLabel(value, q) ||
 		isUUID(value) || bytes.ContainsAny(value, "/<>(){}[]|,;=\\") {
 		return 0
 	}

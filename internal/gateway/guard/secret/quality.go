@@ -22,24 +22,55 @@ const (
 	countDigit
 	countHex
 	countBlank
-	countPair
+)
+
+// pairs has a counter of eight bits for pairs, and one for common pairs.
+const (
+	countPair = 1 << (8 * iota)
 	countCommon
 )
 
-var kinds = func() (out [256]uint64) {
+// kind is what measure knows about a byte.
+type kind struct {
+	counts    uint64
+	low, high uint64 // a bit for each byte, to count the different bytes
+	letter    uint64 // the number of a letter, or 0
+}
+
+var kinds = func() (out [256]kind) {
 	for c := range out {
+		k := &out[c]
 		switch {
 		case 'a' <= c && c <= 'z':
-			out[c] = countLower
+			k.counts, k.letter = countLower, uint64(c&0x1f)
 		case 'A' <= c && c <= 'Z':
-			out[c] = countUpper
+			k.counts, k.letter = countUpper, uint64(c&0x1f|0x20)
 		case '0' <= c && c <= '9':
-			out[c] = countDigit
+			k.counts = countDigit
 		case c == ' ':
-			out[c] = countBlank
+			k.counts = countBlank
 		}
 		if hexes[c] {
-			out[c] += countHex
+			k.counts += countHex
+		}
+		if bit := uint64(1) << (c & 63); c&64 == 0 {
+			k.low = bit
+		} else {
+			k.high = bit
+		}
+	}
+	return out
+}()
+
+// pairs contains the counts of any two adjacent bytes, by the numbers of their letters. A pair is two letters. A capital
+// after a small letter begins a new word, so these two are not a pair.
+var pairs = func() (out [64 * 64]uint16) {
+	for a := range 64 {
+		for b := range 64 {
+			if a&0x1f == 0 || b&0x1f == 0 || a < 32 && b >= 32 {
+				continue
+			}
+			out[a<<6|b] = countPair + uint16(bigrams[a&0x1f]>>(b&0x1f)&1)*countCommon
 		}
 	}
 	return out
@@ -49,26 +80,23 @@ var kinds = func() (out [256]uint64) {
 // letters.
 func measure(value []byte) (q quality) {
 	q.size, q.read = len(value), min(len(value), sample)
-	var low, high, counts, last uint64 // last is the kind of the last byte
-	row := uint32(0)                   // the letters that commonly follow the last letter
+	var low, high, counts, couples, last uint64
 	for _, c := range value[:q.read] {
-		bit := uint64(1) << (c & 63)
-		mask := -uint64(c >> 6 & 1)
-		low |= bit &^ mask
-		high |= bit & mask
-		kind := kinds[c]
-		// A pair is two adjacent letters. A capital after a small letter begins a new word, so these two are not a pair.
-		pair := (last | last>>8) & (kind | kind>>8&^last) & 1
-		counts += kind + pair*countPair + pair&uint64(row>>(c&0x1f))*countCommon
-		row, last = bigrams[c&0x1f], kind
+		k := &kinds[c]
+		low, high, counts = low|k.low, high|k.high, counts+k.counts
+		last = (last<<6 | k.letter) & (64*64 - 1)
+		couples += uint64(pairs[last])
 	}
 	q.lower, q.upper, q.digits = int(counts&0xff), int(counts>>8&0xff), int(counts>>16&0xff)
 	q.hex, q.blanks = int(counts>>24&0xff), int(counts>>32&0xff)
-	q.pairs, q.common = int(counts>>40&0xff), int(counts>>48&0xff)
+	q.pairs, q.common = int(couples&0xff), int(couples>>8&0xff)
 	q.other = q.read - q.lower - q.upper - q.digits - q.blanks
 	q.distinct = bits.OnesCount64(low) + bits.OnesCount64(high)
 	return q
 }
+
+// letters reports whether a value consists only of letters and digits.
+func (q quality) letters() bool { return q.other+q.blanks == 0 && q.read == q.size }
 
 // wordy reports whether a value consists of words.
 func (q quality) wordy() bool {

@@ -42,6 +42,7 @@ type scan struct {
 	runs    [64]run // the last run of each class
 	covered int     // the end of the last match of a format
 	named   int     // the end of the last match of a name
+	value   int     // the start of the last match of a name
 	// rejected is the last token that did not look random. A token of the same format that begins inside it cannot be
 	// random either.
 	rejected struct {
@@ -107,9 +108,7 @@ func (e *Engine) scan(text []byte, known *Known, dst []Match, v *Values) (_ []Ma
 	if v != nil {
 		v.add(&s.copies)
 	}
-	if s.copies.index() {
-		found = Merge(s.findCopies(found))
-	}
+	found = Merge(s.findCopies(found))
 	if cap(found) <= maxKept {
 		s.matches = found
 	}
@@ -225,22 +224,6 @@ func mapBack(v *view.View, m []Match) {
 	}
 }
 
-// findCopies appends further copies of the values that were found.
-func (s *scan) findCopies(dst []Match) []Match {
-	for i := range s.forms {
-		f, from, at := &s.forms[i], len(dst), 0
-		for _, m := range s.kept[f.first:f.last] {
-			dst = s.copies.find(f.text, at, min(m.Start, len(f.text)), dst)
-			at = m.End
-		}
-		dst = s.copies.find(f.text, min(at, len(f.text)), len(f.text), dst)
-		for ; i > 0 && from < len(dst); i = s.forms[i].source {
-			s.toSource(i, dst[from:])
-		}
-	}
-	return dst
-}
-
 // readLookAlikes finds the words that mix ASCII and other characters. It sets the view to these words as a person reads
 // them. It reports whether there are such words.
 func readLookAlikes(text []byte, v *view.View) bool {
@@ -320,7 +303,7 @@ func (s *scan) scanWords(text []byte, dst []Match) []Match {
 					if w.repeats && start > 0 && text[start-1] == text[start] {
 						continue
 					}
-					if s.effort += 3; w.bounded && inWord(text, start) {
+					if s.effort += 2; w.bounded && inWord(text, start) {
 						continue
 					}
 					for _, f := range w.formats {
@@ -357,31 +340,36 @@ func (s *scan) nextBlock(text []byte, at int) (from, to int) {
 		return at, min(at+literal.Block, len(text))
 	}
 	from, to = at, at
-	for ; s.slash < len(text)-1 && to-from < literal.Block; s.slash++ {
-		if text[s.slash] != '\\' {
-			if s.slash < to {
+	slash := s.slash
+	for ; slash < len(text)-1 && to-from < literal.Block; slash++ {
+		if text[slash] != '\\' {
+			if slash < to {
 				continue // IndexByte is slow if the next backslash is near
 			}
-			n := bytes.IndexByte(text[s.slash:len(text)-1], '\\')
+			n := bytes.IndexByte(text[slash:len(text)-1], '\\')
 			if n < 0 {
-				s.slash = len(text)
+				slash = len(text)
 				break
 			}
-			s.slash += n
+			slash += n
 		}
-		if !takesLetter[text[s.slash+1]] {
+		if !takesLetter[text[slash+1]] {
 			continue
 		}
-		switch end := min(len(text), s.lead.skip(text, s.slash+1, s.reach+1)+maxWord); {
+		word := s.lead.skip(text, slash+1, s.reach+1)
+		switch end := min(len(text), word+maxWord); {
 		case end <= at:
 		case to == at:
-			from, to = max(at, s.slash), end
-		case s.slash <= to+near:
+			from, to = max(at, slash), end
+		case slash <= to+near:
 			to = max(to, end)
 		default:
+			s.slash = slash
 			return from, to
 		}
+		slash = word - 1 // no backslash is in the word
 	}
+	s.slash = slash
 	return from, to
 }
 
@@ -399,7 +387,7 @@ func afterBackslash(text []byte, at int) bool {
 // resetLayer discards all state about the previous text.
 func (s *scan) resetLayer() {
 	clear(s.runs[:len(s.classes.sets)])
-	s.covered, s.named, s.context, s.rejected.end, s.effort, s.slash = 0, 0, context{}, 0, 0, 0
+	s.covered, s.named, s.value, s.context, s.rejected.end, s.effort, s.slash = 0, 0, 0, context{}, 0, 0, 0
 }
 
 // runEnd returns the end of the run of class k that begins at text[at]. It stops at text[limit].
@@ -445,7 +433,7 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 	if start < 0 || !f.inner && inWord(text, start) {
 		return dst
 	}
-	s.effort += 3
+	s.effort += 2
 	if start < s.rejected.end && f == s.rejected.format {
 		return dst
 	}
@@ -467,13 +455,13 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 			limit = at + p.max + 1
 		}
 		end := s.runEnd(text, p.class, at, limit)
-		s.effort += 3
+		s.effort += 2
 		n := end - at
 		switch {
 		case n < p.min:
 			s.cut = s.cut || end < len(text) && text[end] == '"' && n >= minCut && i == 1 && f.loud()
 			if i == 1 && !f.named && skipNoise(text, end) > end {
-				return s.tryNoisy(text, start, f, dst)
+				return s.tryNoisy(text, start, end, f, dst)
 			}
 			return dst
 		case p.max > 0 && n > p.max:
@@ -490,15 +478,18 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 	if at <= s.covered {
 		return dst
 	}
-	s.effort += judgeEffort(at - random)
-	if !f.named && !looksRandom(text[random:at], random-start >= minWeak) {
-		s.rejected.format, s.rejected.end = f, at
-		return dst
+	inValue := s.value <= start && at <= s.named // it is in a value that was found by its name, so it looks random
+	if !f.named && !inValue {
+		s.effort += judgeEffort(at - random)
+		if !looksRandom(text[random:at], random-start >= minWeak) {
+			s.rejected.format, s.rejected.end = f, at
+			return dst
+		}
 	}
 	if f.wide && start > 0 && text[start-1] == '.' && isHash(text[random:at]) {
 		return dst // the name of a file, such as favicon.ico-d41d8cd9….png
 	}
-	if f.id == "gcp-api-key" && isPublished(text[start:at]) || f.weak && inBlob(text, start, at) {
+	if f.id == "gcp-api-key" && isPublished(text[start:at]) || f.weak && s.inBlob(text, start, at) {
 		return dst
 	}
 	return s.found(text, start, at, f.id, f.rank, dst)
@@ -509,7 +500,7 @@ func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match
 const minBlob = 256
 
 // inBlob reports whether text[start:end] is a part of a long base64 text.
-func inBlob(text []byte, start, end int) bool {
+func (s *scan) inBlob(text []byte, start, end int) bool {
 	from, to := start, end
 	for from > 0 && start-from < minBlob && base64s[text[from-1]] {
 		from--
@@ -518,6 +509,7 @@ func inBlob(text []byte, start, end int) bool {
 		to++
 	}
 	around := start - from + to - end
+	s.effort += around / 32
 	return around >= minBlob && measure(text[from:start]).other+measure(text[end:to]).other < around/8
 }
 
@@ -534,14 +526,16 @@ func inWord(text []byte, at int) bool {
 func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []Match) []Match {
 	last := &s.covered
 	if rank >= rankName {
-		if last = &s.named; end <= s.covered {
+		if last, s.value = &s.named, start; end <= s.covered {
 			return dst
 		}
 	}
 	if end <= *last {
 		return dst
 	}
-	s.effort += foundEffort(end - start)
+	if start >= max(s.covered, s.named) { // it is not a part of the last match
+		s.effort += foundEffort(end - start)
+	}
 	s.copies.add(rule, text[max(start, *last):end], rank < rankName)
 	*last = end
 	return append(dst, Match{rule, start, end, rank})

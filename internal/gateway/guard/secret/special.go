@@ -87,7 +87,7 @@ func (s *scan) tryURL(text []byte, _, end int, dst []Match) []Match {
 		return dst
 	}
 	value := user[colon+1:]
-	if len(value) < 3 || isPlaceholder(value) || isLabel(value) ||
+	if len(value) < 3 || isPlaceholder(value) || isLabel(value, measure(value)) ||
 		foldHasPrefix(text[to+1:], "example") || isDefault(user[:colon], value) {
 		return dst
 	}

@@ -39,7 +39,7 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	if after-end > maxName || after < len(text) && !columnSigns[text[after]] && text[after] != '\n' {
 		return dst
 	}
-	s.effort += 8
+	s.effort += 2
 	head := max(0, start-maxHeader, s.context.line)
 	for n := bytes.IndexByte(text[head:start], '\n'); n >= 0; n = bytes.IndexByte(text[head:start], '\n') {
 		head += n + 1
@@ -50,7 +50,7 @@ func (s *scan) tryTable(text []byte, start, end int, dst []Match) []Match {
 	}
 	tail := lineEnd(text, after, maxHeader)
 	s.context.table = tail
-	s.effort += (tail - head) / 4
+	s.effort += (tail - head) / 16
 	sign := byte('\n')
 	if i := head + columnSigns.index(text[head:tail]); i < tail {
 		sign = text[i]
@@ -156,7 +156,7 @@ func (s *scan) tryCell(text []byte, from, to int, kind column, dst []Match) []Ma
 	if kind == aPassword {
 		good = q.password(true) && q.digits < q.size && q.digits > 0
 	}
-	if !good || isPlaceholder(value) || isLabel(value) || isNumber(value) {
+	if !good || isPlaceholder(value) || isLabel(value, q) || isNumber(value) {
 		return dst
 	}
 	s.effort += 16

@@ -145,7 +145,7 @@ func AppendRun(dst, run []byte) ([]byte, bool) {
 // also returns false if the run has fewer than minFile bytes and its decoded form begins with neither readable text nor
 // the signature of a compressed file.
 func DecodeRun(dst, run []byte) ([]byte, bool) {
-	if len(run) < minFile && !hexDigits[run[0]] && !startsReadable(run) {
+	if len(run) < minFile && !startsHex(run) && !startsReadable(run) {
 		return dst, false
 	}
 	if bytes.IndexByte(run, '\n') >= 0 || bytes.IndexByte(run, '\r') >= 0 {
@@ -181,6 +181,23 @@ func DecodeRun(dst, run []byte) ([]byte, bool) {
 	dst = dst[:cap(dst)]
 	n, err := enc.Decode(dst, run)
 	return dst[:n], err == nil && n > 0
+}
+
+// startsHex reports whether a run begins with eight hex digits.
+func startsHex(run []byte) bool {
+	read := 0
+	for _, c := range run {
+		if c == '\r' || c == '\n' {
+			continue
+		}
+		if !hexDigits[c] {
+			return false
+		}
+		if read++; read == 8 {
+			break
+		}
+	}
+	return true
 }
 
 // startsReadable reports whether a run can begin with readable text or the signature of a compressed file. It reads only
