@@ -19,7 +19,6 @@ type candidate struct {
 	// shuffled is set if the parts follow each other in random order, so that the processor cannot predict them.
 	shuffled bool
 	cost     float64 // nanoseconds per byte
-	times    float64 // the cost as a multiple of the cost of prose
 }
 
 // random is the first byte of a part that is replaced with random letters and digits. They differ in each repetition.
@@ -77,14 +76,14 @@ var slow = [][]string{
 }
 
 const (
-	short = 16 << 10 // the size in bytes of the texts in the search
-	size  = 64 << 10 // the size in bytes for measuring the slowest texts again
+	short = 64 << 10 // the size in bytes of the texts in the search
 	keep  = 50       // the number of texts that remain after a round
+	again = 20       // the number of texts that are measured again in each size
 )
 
-// worst searches for the text whose scan takes the most CPU time. It generates texts from the words that the scan looks
-// for, measures them, and varies the slowest ones. It prints the CPU time per byte, compared with prose of the same
-// size.
+// worst searches for the texts whose scans take the most CPU time. It generates texts from the words that the scan looks
+// for, measures them, and varies the slowest ones. Then it measures the slowest texts again in several sizes. It prints
+// the CPU time per byte of the slowest text of each size, compared with prose of that size.
 func worst(project string, seed uint64, inputs int) error {
 	kinds, err := texts(project)
 	if err != nil {
@@ -107,7 +106,7 @@ func worst(project string, seed uint64, inputs int) error {
 		}
 		return best
 	}
-	plain := usual(kinds["prose"])
+	plain := usual(kinds["prose"], short)
 	var best []candidate
 	var costs []float64
 	for _, parts := range slow {
@@ -141,37 +140,35 @@ func worst(project string, seed uint64, inputs int) error {
 		})
 		best = next[:min(keep, len(next))]
 	}
-	// The machine becomes faster and slower with its other work, so measure the slowest texts again, each beside prose.
-	for i := range best {
-		text, cost, beside := best[i].text(size), 0.0, 0.0
-		for range 10 {
-			cost = lowest(cost, scan(text, 1))
-			beside = lowest(beside, usual(kinds["prose"]))
-		}
-		best[i].cost, best[i].times = cost, cost/beside
-	}
 	slices.Sort(costs)
-	fmt.Print("\nCPU time of the texts, as a multiple of the time for prose:")
+	fmt.Printf("\nCPU time of %d texts of %d bytes, as a multiple of the time for prose:", inputs, short)
 	for _, share := range []float64{.5, .9, .99, .999} {
 		fmt.Printf("  %g %%: %.1f", 100*share, costs[int(share*float64(len(costs)-1))])
 	}
-	fmt.Println()
-	slowest := slices.MaxFunc(best, func(a, b candidate) int {
-		if a.times < b.times {
-			return -1
+	fmt.Printf("\n%-16s %9s %10s %10s %6s\n", "slowest text of", "ns/byte", "prose", "times", "parts")
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
+		var slowest candidate
+		var worst, usually float64
+		for _, c := range best[:min(again, len(best))] {
+			// The machine becomes faster and slower with its other work, so measure each text beside prose in turn.
+			text, cost, beside := c.text(size), 0.0, 0.0
+			for range 5 {
+				cost = lowest(cost, scan(text, 1))
+				beside = lowest(beside, usual(kinds["prose"], size))
+			}
+			if cost/beside > worst {
+				slowest, worst, usually = c, cost/beside, beside
+			}
 		}
-		return 1
-	})
-	fmt.Printf("\nslowest of %d texts of %d bytes: %.1f ns/byte (%.0f MB/s), prose %.1f ns/byte: %.1f times prose\n", inputs, size,
-		slowest.cost, 1e3/slowest.cost, slowest.cost/slowest.times, slowest.times)
-	fmt.Printf("its parts: %q, shuffled: %v\n", slowest.parts, slowest.shuffled)
+		fmt.Printf("%-16d %9.1f %10.1f %10.1f  %q, shuffled: %v\n", size, worst*usually, usually, worst, slowest.parts, slowest.shuffled)
+	}
 	return nil
 }
 
 // usual returns the CPU time per byte of a scan of prose, as the best of several rounds. A round scans many different
 // texts, as a gateway does, so the processor cannot adapt to the branches of a single text.
-func usual(prose []byte) (best float64) {
-	prose = fill(prose, 32*size)
+func usual(prose []byte, size int) (best float64) {
+	prose = fill(prose, max(1<<20, 2*size))
 	for range 2 {
 		start := cpu.Used()
 		for at := 0; at+size <= len(prose); at += size {
