@@ -34,7 +34,8 @@ func Draft(r *Record) []byte {
 	return appendBody(append(make([]byte, 0, 1024), '{'), r)
 }
 
-const insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started, mac)
+const insertCall = `INSERT INTO calls
+	(id, agent, digest, tool, principal, state, owner, idem, sealed, record, started, mac)
 VALUES ($1, $2, $3, $4, $5, 'sending', $6, $7, $8, $9, $10, $11)`
 
 // InsertIntent inserts the intent of a call that this process makes.
@@ -49,7 +50,8 @@ func (j *Journal) row(i *Intent, owner string) []any {
 		sealed = i.Sealed
 	}
 	return []any{
-		i.Call, i.Agent, i.Digest, i.Tool, i.Principal, owner, i.Idem, sealed, i.Record, i.Started, j.mac([]byte(i.Content())),
+		i.Call, i.Agent, i.Digest, i.Tool, i.Principal, owner, i.Idem, sealed, i.Record, i.Started,
+		j.mac([]byte(i.Content())),
 	}
 }
 
