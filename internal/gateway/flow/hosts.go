@@ -121,14 +121,16 @@ var plainLink = regexp.MustCompile(`^https://[\pL\pN-]+(\.[\pL\pN-]+)*\.\pL{2,}(
 // something when they are opened.
 func onlyReads(address []byte) bool {
 	u, err := url.Parse(string(address))
-	if err != nil || !plainLink.Match(address) || privateNames[strings.ToLower(u.Host[strings.LastIndexByte(u.Host, '.')+1:])] {
+	if err != nil || !plainLink.Match(address) ||
+		privateNames[strings.ToLower(u.Host[strings.LastIndexByte(u.Host, '.')+1:])] {
 		return false
 	}
 	w := wordsOf([]byte(u.Path))
 	for i := range w.len() {
 		token := w.token(i)
 		n := digits(token)
-		if len(token) > maxWord || n >= minNumber || n > 0 && n < len(token) && len(token) >= minKey || table.of(token)&^fetching != 0 || actions[string(token)] {
+		if len(token) > maxWord || n >= minNumber || n > 0 && n < len(token) && len(token) >= minKey ||
+			table.of(token)&^fetching != 0 || actions[string(token)] {
 			return false
 		}
 	}

@@ -27,7 +27,8 @@ const (
 var projectStep = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?:make|just|task|rake)(?:` + goal + `|` + flags + `)*`,
 	`(?:npm|pnpm|yarn|bun)(?: (?:install|ci|i|test|t|start|build|lint)| run` + goal + `)?` + flags + `*`,
-	`(?:npx )?(?:jest|vitest|mocha|tsc|eslint|prettier|pytest|ruff check|black|mypy|flake8|gofmt|golangci-lint run)(?:` + flags + `| ` + part + `)*`,
+	`(?:npx )?(?:jest|vitest|mocha|tsc|eslint|prettier|pytest|ruff check|black|mypy|flake8|gofmt|golangci-lint run)(?:` +
+		flags + `| ` + part + `)*`,
 	`python3? -m (?:venv \.?` + part + `|(?:pytest|unittest)(?:` + flags + `| ` + part + `)*)`,
 	`(?:python3? -m )?pip3? install(?: -r (?:requirements/)?[\w-]+\.txt| (?:-e |--editable )?"?\.(?:\[[\w,]+\])?"?)+`,
 	`(?:\.|source) \.?v?env/bin/activate`,

@@ -253,7 +253,8 @@ func (d *decision) dictated(h *hit) bool {
 	for i := max(first, h.at-nearText); i < min(end, h.last+1+nearText); i++ {
 		token := h.b.token(i)
 		word := string(token)
-		if (i < h.at || i > h.last) && (roleOf[word] == prose || workNouns[word] || recordNouns[word] || clearPointers[word] || slices.Contains(d.tool.nouns, hashOf(token))) {
+		if (i < h.at || i > h.last) && (roleOf[word] == prose || workNouns[word] || recordNouns[word] ||
+			clearPointers[word] || slices.Contains(d.tool.nouns, hashOf(token))) {
 			return true
 		}
 	}

@@ -490,7 +490,8 @@ func contains(value []byte) bool {
 // It returns false if the value is no such list, or has a comment in parentheses, which the parser drops.
 func (s *splitter) mailboxes(value []byte) bool {
 	list, err := mail.ParseAddressList(string(value))
-	if err != nil || bytes.IndexByte(value, '(') >= 0 || slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {
+	if err != nil || bytes.IndexByte(value, '(') >= 0 ||
+		slices.ContainsFunc(list, func(a *mail.Address) bool { return !isWord([]byte(strings.ReplaceAll(a.Name, " ", ""))) }) {
 		return false
 	}
 	for _, a := range list {

@@ -99,5 +99,6 @@ func (s *splitter) yaml(name string, n *yaml.Node, depth int) bool {
 
 // isPlainYAML reports whether a node has no anchor, no comment and no tag of its own.
 func isPlainYAML(n *yaml.Node) bool {
-	return n.Anchor+n.HeadComment+n.LineComment+n.FootComment == "" && (n.Kind == yaml.DocumentNode || strings.HasPrefix(n.ShortTag(), "!!"))
+	return n.Anchor+n.HeadComment+n.LineComment+n.FootComment == "" &&
+		(n.Kind == yaml.DocumentNode || strings.HasPrefix(n.ShortTag(), "!!"))
 }
