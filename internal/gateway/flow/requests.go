@@ -252,9 +252,8 @@ func (d *decision) dictated(h *hit) bool {
 	first, end := h.b.bounds(h.at)
 	for i := max(first, h.at-nearText); i < min(end, h.last+1+nearText); i++ {
 		token := h.b.token(i)
-		word := string(token)
-		if (i < h.at || i > h.last) && (roleOf[word] == prose || workNouns[word] || recordNouns[word] ||
-			clearPointers[word] || slices.Contains(d.tool.nouns, hashOf(token))) {
+		if (i < h.at || i > h.last) && (roleOf[string(token)] == prose || workNouns[string(token)] ||
+			recordNouns[string(token)] || clearPointers[string(token)] || slices.Contains(d.tool.nouns, hashOf(token))) {
 			return true
 		}
 	}
