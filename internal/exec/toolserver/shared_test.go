@@ -17,6 +17,7 @@ func TestShareable(t *testing.T) {
 	const asks, nothing = `{"elicitation":{}}`, `{}`
 	logs := func(r *rig) {
 		s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
+			//lint:ignore SA1019 servers still support logging
 			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{}},
 		})
 		r.at("one", nil, handler(s, false))

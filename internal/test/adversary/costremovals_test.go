@@ -21,7 +21,7 @@ func init() {
 		{"P477", "internal/gateway/guard/output.go", `secret.Standard().AddCopies(doc, &values, secret.Merge(matches))`, `secret.Merge(matches)`, "./internal/gateway/guard", "TestCopiesInLargeResults"},
 		{"P520", "internal/gateway/intend.go", `p.logged = g.store.Journal.NoteIntent(g.newIntent(p)) == nil`, `p.logged = true`, "./internal/gateway", "TestLoggedIntent"},
 		{"P520", "internal/gateway/recover.go", `	if err == nil {
-		err = g.store.Journal.Post(ctx) //`, `	if err == nil {
+		err = b.Journal.Post(ctx) //`, `	if err == nil {
 		err = nil //`, "./internal/gateway", "TestLoggedIntentOfDeadProcess"},
 		{"P520", "internal/gateway/recover.go", `	if err := g.store.Journal.Post(ctx); err != nil {`, `	if err := ctx.Err(); err != nil {`, "./internal/gateway", "TestLoggedOutcomeOfDeadProcess"},
 		{"P520", "internal/store/journal/intent.go", "else if _, err := tx.Exec(`DELETE FROM calls WHERE id = $1`, id); err != nil {", "else if err != nil {", "./internal/store/journal", "TestIntentsInTheLog"},

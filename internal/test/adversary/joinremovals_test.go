@@ -6,7 +6,7 @@ func init() {
 		{"P500", "internal/serve/daemon/join.go", "	if !sameUser(conn) {\n		return\n", "	if false {\n		return\n", "./internal/serve/daemon", "TestJoinChecksUser"},
 		{"P500", "internal/serve/daemon/join.go", "	if !sameUser(conn) {\n		conn.Close()\n", "	if false {\n		conn.Close()\n", "./internal/serve/daemon", "TestJoinChecksUser"},
 		{"P501", "internal/serve/daemon/join.go", `if own[term] != h.Terms[term] {`, `if false {`, "./internal/serve/daemon", "TestJoinRefuses"},
-		{"P501", "internal/serve/daemon/join.go", `if e.seal != h.Seal+allowed {`, `if e.seal == allowed {`, "./internal/serve/daemon", "TestJoinRefuses"},
+		{"P501", "internal/serve/daemon/join.go", `if e.seal != h.Seal+allowed[h.Agent] {`, `if e.seal == allowed[h.Agent] {`, "./internal/serve/daemon", "TestJoinRefuses"},
 		{"P501", "internal/serve/daemon/join.go", `return h.Variables[name] == own`, `return h.Variables[name] == own || own != ""`, "./internal/serve/daemon", "TestJoinKnowsVariables"},
 		{"P501", "internal/serve/host/shared.go", `if !g.SameVariable(name) {`, `if false {`, "./internal/cli", "TestRunStaysAlone"},
 		{"P501", "internal/cli/join.go", `!f.remote && len(f.unconfined) == 0 &&`, `!f.remote &&`, "./internal/cli", "TestRunStaysAlone"},
