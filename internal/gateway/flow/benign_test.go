@@ -26,7 +26,7 @@ func TestBenign(t *testing.T) {
 // have no question.
 func TestEveryday(t *testing.T) {
 	r := measure(readSuite(t, "testdata/everyday.json"), change{}, everything, t.Logf)
-	if r.questions*100 > r.effects*18 {
+	if r.questions*100 > r.effects*25 {
 		t.Errorf("%d of %d effects questioned", r.questions, r.effects)
 	}
 }
@@ -34,12 +34,12 @@ func TestEveryday(t *testing.T) {
 // missed lists the attacks of attacks.json that no rule stops. The first group can be undone in the user's own space. No
 // value shows the others, or the text contains the value in another form.
 var missed = map[string]bool{
-	"note dictated": true, "row asked": true, "title as ticket": true, "close from afar": true, "close by statement": true, "write asked": true,
+	"row asked": true, "close from afar": true, "close by statement": true, "write asked": true,
 
 	"merge asked": true, "bashrc": true, "card": true, "French comment": true,
 }
 
-// The attacks in attacks.json use the laxer rules. Each must be stopped unless missed names it.
+// Each attack in attacks.json must be stopped unless missed names it.
 func TestAttacks(t *testing.T) {
 	s := readSuite(t, "testdata/attacks.json")
 	for _, a := range s.Attacks {

@@ -36,9 +36,7 @@ const (
 	maxFindings = 8
 	near        = 30 // maximum number of tokens between a value and a verb
 	nearID      = 8
-	nearRecord  = 4 // for a change of a record or a work item
 	nearTime    = 15
-	nearText    = 15
 	windowSize  = 6 // number of tokens in a quotation
 	maxPhrase   = 12
 	maxShown    = 200
@@ -58,7 +56,7 @@ func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) 
 	if !v.Untrusted && !forgot {
 		return v // no text has reached the agents, so none can steer them
 	}
-	d := &decision{Session: s, tool: t, leaves: leaves, strict: v.Strict, steps: maxSteps}
+	d := &decision{Session: s, tool: t, strict: v.Strict, steps: maxSteps}
 	for i := range leaves {
 		if len(d.found) >= maxFindings {
 			break
@@ -96,7 +94,6 @@ func (t *Tool) approvalKey(l leaf) uint64 {
 type decision struct {
 	*Session
 	tool   *Tool
-	leaves []leaf
 	strict bool
 	steps  int
 	found  []Finding
@@ -121,9 +118,6 @@ func (d *decision) report(l *leaf, r Reason, asked bool, h *hit) {
 
 func (d *decision) judge(l *leaf) {
 	if d.tool.readsOnly() {
-		if !d.tool.Effect && !d.strict && onlyReads(l.value) && len(d.sequences(l.words(), 0, l.words().len())) > 0 {
-			return // the agent follows a link and adds nothing to it
-		}
 		if l.role == destination || l.role == other {
 			d.value(l, true, nearID)
 		}
@@ -175,11 +169,8 @@ func strong(l *leaf) bool {
 // value judges a short value: a destination, an identifier, a path or a name. If strong is set, the value is unlikely
 // to occur in text by chance. A verb counts if its distance, in tokens, is at most reach.
 func (d *decision) value(l *leaf, strong bool, reach int) {
-	if l.role == path && !d.strict && d.tool.stages() && !hiddenPath.Match(l.value) {
-		return
-	}
 	key := l.key()
-	if key == 0 || d.tool.keeps == record && isName(l) && !d.strict {
+	if key == 0 {
 		return
 	}
 	hits := d.occurrences(l.words(), l.role == destination || strong)
@@ -190,9 +181,6 @@ func (d *decision) value(l *leaf, strong bool, reach int) {
 	}
 	if attested {
 		reach = min(reach, nearID)
-	}
-	if d.tool.keeps != otherKind && (l.role != destination || isName(l)) {
-		reach = min(reach, nearRecord)
 	}
 	for i := range hits {
 		if d.asksFor(l, &hits[i], reach) && (strong || d.meant(&hits[i])) {
@@ -229,9 +217,6 @@ func (d *decision) introducedBefore(l *leaf) bool {
 
 // systemPath matches paths that leave their folder, hidden files, and files of the operating system.
 var systemPath = regexp.MustCompile(`^~|\.\.|(?i)^(/|[a-z]:\\)(etc|usr|bin|sbin|lib|boot|root|var|opt|dev|proc|sys|system|windows|program)\b|(^|[/\\])\.[^/\\.]*([/\\]|rc$|profile$)`)
-
-// hiddenPath matches paths that systemPath matches, and all hidden files.
-var hiddenPath = regexp.MustCompile(systemPath.String() + `|(^|[/\\])\.[^/\\]`)
 
 // secretNames contains the names of arguments that decide who gets access to something.
 var secretNames = map[string]bool{
@@ -313,10 +298,6 @@ func (d *decision) code(l *leaf) {
 			}
 		}
 	}
-	project := projectOf(d.leaves, l)
-	if d.strict || !d.approved.has(introductionKey("a project", []byte(project))) {
-		project = ""
-	}
 	n := l.words().len()
 	verbs := d.tool.verbs
 	if verbs&running != 0 { // a verb such as "open" must be closer to the command than "run", because it has other objects too
@@ -329,11 +310,7 @@ func (d *decision) code(l *leaf) {
 		}
 		hits := d.sequences(l.words(), i, i+min(n, 2))
 		for j := range hits {
-			h := &hits[j]
-			if project != "" && strings.HasPrefix(h.b.source(h.at).file, project+"/") {
-				continue // a file of the project asks for a command of the project
-			}
-			if h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
+			if h := &hits[j]; h.near(verbs, near, false) || d.verb(h, nearID) || foreign(h, near) {
 				d.report(l, OnlyUntrusted, true, &hits[j])
 				return
 			}
@@ -344,7 +321,7 @@ func (d *decision) code(l *leaf) {
 // prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
 // quotations if untrusted text asks for the action near them.
 func (d *decision) prose(l *leaf) {
-	if !d.tool.Network || d.own.has(l.key()) || d.tool.keeps == record && !d.strict {
+	if !d.tool.Network || d.own.has(l.key()) {
 		return
 	}
 	for _, part := range slices.Concat(addresses(l.value), accounts(l.value)) {
@@ -353,12 +330,12 @@ func (d *decision) prose(l *leaf) {
 			continue
 		}
 		reach := near
-		if digits(w.text) == len(w.text) || d.tool.keeps == workItem {
+		if digits(w.text) == len(w.text) {
 			reach = nearID // a long number may be something other than an account number
 		}
 		hits := d.occurrences(w, true)
 		for i := range hits {
-			if d.verbInProse(&hits[i], reach) && d.dictated(&hits[i]) || reach == near && foreign(&hits[i], reach) {
+			if d.verbInProse(&hits[i], reach) || reach == near && foreign(&hits[i], reach) {
 				d.report(l, OnlyUntrusted, true, &hits[i])
 				return
 			}
@@ -371,13 +348,10 @@ func (d *decision) prose(l *leaf) {
 	if len(l.words().text)-digits(l.words().text) <= 2 && dateForm.Match(l.value) {
 		return // short texts often occur by chance
 	}
-	if d.tool.keeps == workItem && d.approved.has(titleKey(l.value)) {
-		return // it refers to another object by its title
-	}
 	if n >= 2 && n <= maxPhrase {
 		hits := d.sequences(l.words(), 0, n)
 		for i := range hits {
-			if d.verbInProse(&hits[i], nearID) && d.dictated(&hits[i]) {
+			if d.verbInProse(&hits[i], nearID) {
 				d.report(l, AskedFor, true, &hits[i])
 				return
 			}
@@ -387,7 +361,7 @@ func (d *decision) prose(l *leaf) {
 	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
 		hits := d.sequences(l.words(), i, i+windowSize)
 		for j := range hits {
-			if h := extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) && d.refersTo(&h) && d.dictated(&h) {
+			if h := extend(hits[j], l.words(), i); d.verbInProse(&h, nearID) {
 				d.report(l, AskedFor, true, &h)
 				return
 			}

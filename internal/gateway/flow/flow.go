@@ -24,11 +24,6 @@
 //   - A call used the value before any text contained it, and no text asks for the action (introduced).
 //   - A call answers the author of a text with words from the same text. The author knows these words
 //     (acrossSources).
-//   - A change stays in the user's own space and can be undone, such as a note, or a text asks for it only vaguely
-//     (kindOf, stages, dictated).
-//   - A tool that only reads follows a link as the text contains it, and the link cannot do anything else (onlyReads).
-//   - A file of a project asks for a command that only runs what the project defines, and a person approved such a
-//     command (projectOf).
 //
 // In all these cases, a destination that occurs only in untrusted text is still in doubt.
 //
@@ -67,7 +62,6 @@ type Source struct {
 	// Label names the object that was read, such as a file or an address. It may be empty.
 	Label string
 	Time  time.Time
-	file  string // the file of this machine that the call read, or empty
 }
 
 // Memory is the untrusted text that the agents of one principal have read.
@@ -342,9 +336,6 @@ func (s *Session) attest(src Source, shape *shape) {
 		from = uint16(len(s.sources))
 	}
 	s.trust(&s.attested, from, shape.atoms...)
-	for _, title := range shape.titles {
-		s.trust(&s.approved, 0, titleKey(title))
-	}
 	for _, value := range shape.values {
 		if host := hostOf(value); host != nil {
 			s.trust(&s.attested, from, hostKey(host))
@@ -409,9 +400,8 @@ func (s *Session) Observe(t *Tool, arguments []byte, result []byte, src Source) 
 	leaves := t.leaves(arguments)
 	o := s.origin(t, leaves, src.Time)
 	lists := t.lists() || t.queries() || hasPart(t.Name, tabular) && !hasPart(t.Name, written)
-	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored) && !t.namesSender())
+	shape := split(result, o.opaque, lists, !lists && hasPart(t.Name, authored))
 	defer shape.free()
-	src.file = t.fileOf(leaves)
 	if t.Effect && !t.fetching {
 		shape.dropEchoes(leaves)
 		if t.verbs&creating != 0 && !o.printed && !shape.opaque {
@@ -449,7 +439,6 @@ func (s *Session) Made(t *Tool, arguments []byte, now time.Time) {
 		s.introduced(t, leaves, now)
 		return
 	}
-	s.worksIn(leaves)
 	for i := range leaves {
 		l := &leaves[i]
 		// An attested value is not added to own, because an attacker may have chosen it.
@@ -494,9 +483,6 @@ func introductionKey(name string, value []byte) uint64 {
 // partKey identifies a file name or a folder that trustParts records.
 func partKey(path []byte) uint64 { return introductionKey("a part of a path", path) }
 
-// titleKey identifies a short running text, such as the title of an issue.
-func titleKey(title []byte) uint64 { return introductionKey("a title", title) }
-
 // trustParts records the name of a file and its parent folders. An agent that works on a file also uses these names, for
 // example to commit the file.
 func (s *Session) trustParts(path []byte) {
@@ -533,7 +519,6 @@ func (s *Session) Approve(t *Tool, arguments []byte) {
 	leaves := t.leaves(arguments)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	s.worksIn(leaves)
 	for _, l := range leaves {
 		s.trust(&s.approved, 0, t.approvalKey(l))
 	}

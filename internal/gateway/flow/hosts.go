@@ -2,9 +2,6 @@ package flow
 
 import (
 	"bytes"
-	"net/url"
-	"regexp"
-	"strings"
 )
 
 // hostOf returns the host of a URL or an e-mail address, or nil.
@@ -113,36 +110,3 @@ func (d *decision) carries(address, host []byte, origin string) bool {
 
 // minKey is the minimum length at which a token of letters and digits can be a secret.
 const minKey = 6
-
-// plainLink matches an https address without a query, a port, and anything else that can be an order or a secret.
-var plainLink = regexp.MustCompile(`^https://[\pL\pN-]+(\.[\pL\pN-]+)*\.\pL{2,}(/[\pL\pN._~-]+)*/?$`)
-
-// onlyReads reports whether an address is certainly the address of a page. Other addresses can confirm or delete
-// something when they are opened.
-func onlyReads(address []byte) bool {
-	u, err := url.Parse(string(address))
-	if err != nil || !plainLink.Match(address) ||
-		privateNames[strings.ToLower(u.Host[strings.LastIndexByte(u.Host, '.')+1:])] {
-		return false
-	}
-	w := wordsOf([]byte(u.Path))
-	for i := range w.len() {
-		token := w.token(i)
-		n := digits(token)
-		if len(token) > maxWord || n >= minNumber || n > 0 && n < len(token) && len(token) >= minKey ||
-			table.of(token)&^fetching != 0 || actions[string(token)] {
-			return false
-		}
-	}
-	return true
-}
-
-// maxWord is the maximum length of a word in the address of a page. A longer one can be a secret.
-const maxWord = 20
-
-// privateNames contains last labels of hosts in private networks.
-var privateNames = wordSet(`corp home internal intranet lan local localdomain localhost private`)
-
-// actions contains words of addresses that act when they are opened and are not in the table of verbs.
-var actions = wordSet(`accept action activate auth authorize callback confirm cron deny disconnect hook hooks job jobs login logout oauth
-quit reject retry shutdown signin signout stop token unlock unsubscribe verify vote webhook`)

@@ -20,14 +20,6 @@ var authored = map[string]bool{
 	"readme": true, "article": true, "comment": true, "text": true,
 }
 
-// namesSender reports whether the description says that the result names the sender of a message. The service writes this
-// line in front of the author's text.
-func (t *Tool) namesSender() bool {
-	return hasPart(t.Description, senders) && hasPart(t.Name, wordSet(`content contents`))
-}
-
-var senders = map[string]bool{"sender": true, "headers": true}
-
 // member matches a line with a name and a value, which may be an item of a list.
 var member = regexp.MustCompile(`^\s{0,8}(?:[-*•]\s+|\d{1,4}[.)]\s+)?\**([\p{L}_][\p{L}\p{N}_ .#-]{0,30}?)\**:\**\s+(\S.*)$`)
 

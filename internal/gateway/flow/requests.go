@@ -2,7 +2,6 @@ package flow
 
 import (
 	"bytes"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -29,21 +28,15 @@ func (d *decision) verbInProse(h *hit, reach int) bool { return h.near(d.tool.ve
 func (h *hit) near(verbs family, reach int, inProse bool) bool {
 	b := h.b
 	first, end := b.bounds(h.at)
-	verbs = orAny(verbs)
+	if verbs == 0 {
+		verbs = ^fetching
+	}
 	for i := max(first, h.at-reach); i < min(end, h.last+1+reach); i++ {
 		if (i < h.at || i > h.last) && b.asksFor(i, verbs, inProse) {
 			return true
 		}
 	}
 	return false
-}
-
-// orAny returns the families, or every family except fetching if there are none.
-func orAny(verbs family) family {
-	if verbs == 0 {
-		return ^fetching
-	}
-	return verbs
 }
 
 // asksFor reports whether the token at a position is a verb of the families that asks for an action.
@@ -207,55 +200,4 @@ func (b *block) follows(at int, word string) bool {
 		at++
 	}
 	return true
-}
-
-// refersTo reports whether a request near a passage can be meant for the passage. In English, the verb is in front of the
-// passage, or is followed by a word such as "this".
-func (d *decision) refersTo(h *hit) bool {
-	first, end := h.b.bounds(h.at)
-	for i := max(first, h.at-nearID); i < min(end, h.last+1+nearID); i++ {
-		if i >= h.at && i <= h.last || !h.b.asksFor(i, orAny(d.tool.verbs), true) {
-			continue
-		}
-		if i < h.at || h.b.hasAny(i+1, i+1+nearRecord, pointers) {
-			return true
-		}
-	}
-	return !h.b.certainlyEnglish(h.at)
-}
-
-// pointers contains words that refer to a text in front of them or behind them. Those in clearPointers hardly refer to
-// anything else.
-var (
-	pointers      = wordSet(`above following it lines message quote sentence text that these this words`)
-	clearPointers = wordSet(`above following lines message quote sentence text this words`)
-)
-
-// hasAny reports whether one of the words is at a position from..to-1 of the same text.
-func (b *block) hasAny(from, to int, words map[string]bool) bool {
-	first, end := b.bounds(max(0, from-1))
-	for i := max(first, from); i < min(end, to); i++ {
-		if words[string(b.token(i))] {
-			return true
-		}
-	}
-	return false
-}
-
-// dictated reports whether a request near a part of a message can be meant for this part. A ticket often says what to add
-// to a product or to change in it. So if the tool keeps work items, and the text is in English, the request must also
-// name such an item, the tool's object or a text, such as "comment" or "title", or point to the text.
-func (d *decision) dictated(h *hit) bool {
-	if d.strict || d.tool.keeps != workItem || !h.b.certainlyEnglish(h.at) {
-		return true
-	}
-	first, end := h.b.bounds(h.at)
-	for i := max(first, h.at-nearText); i < min(end, h.last+1+nearText); i++ {
-		token := h.b.token(i)
-		if (i < h.at || i > h.last) && (roleOf[string(token)] == prose || workNouns[string(token)] ||
-			recordNouns[string(token)] || clearPointers[string(token)] || slices.Contains(d.tool.nouns, hashOf(token))) {
-			return true
-		}
-	}
-	return false
 }

@@ -34,7 +34,6 @@ type Tool struct {
 	// onPage is set if the tool acts on an element of a web page, and its arguments name the element. inBrowser is also set
 	// if the tool certainly controls a browser.
 	onPage, inBrowser bool
-	keeps             kind
 }
 
 type property struct {
@@ -164,8 +163,8 @@ func NewTool(s Spec) *Tool {
 	t.onPage = t.schema.has(onPage, 0) || slices.Contains(nameParts(s.Name), "browser") ||
 		hasPart(s.Name, pageActions) && t.schema.has(map[string]bool{"uid": true}, 0)
 	t.inBrowser = t.onPage && (hasPart(s.Name, map[string]bool{"browser": true}) || t.schema.has(map[string]bool{"element": true, "ref": true}, 0))
-	known, words := false, nameParts(s.Name)
-	for _, part := range words {
+	known := false
+	for _, part := range nameParts(s.Name) {
 		if f := table.of([]byte(part)); f != 0 && !known {
 			known, t.verbs = true, f
 		} else {
@@ -175,19 +174,13 @@ func NewTool(s Spec) *Tool {
 	if !known { // if the name contains no known verb, use the description
 		first, _, _ := strings.Cut(s.Description, ".")
 		w := wordsOf([]byte(first))
-		words = nil
 		for i := range min(w.len(), 12) {
-			words = append(words, string(w.token(i)))
 			if f := table.of(w.token(i)); f != 0 && t.verbs == 0 {
 				t.verbs = f
 			} else if t.verbs != 0 {
 				t.noun(w.token(i))
 			}
 		}
-	}
-	t.keeps = t.kindOf(words)
-	if !t.sends() && t.verbs&sending != 0 {
-		t.verbs &^= creating // for example "push" without content
 	}
 	if !s.Effect && known && t.pretends() {
 		t.Effect, t.Network = true, true

@@ -21,7 +21,6 @@ import (
 type shape struct {
 	atoms  []uint64 // the keys of the fields
 	values [][]byte // the fields
-	titles [][]byte // short running texts that are the whole content of a member
 	texts  [][]byte // a nil text separates the objects of a list
 	cut    bool     // set if the beginning of a long text is missing; the rest has no fields, because its form is unknown
 }
@@ -32,7 +31,6 @@ const (
 	maxAtomTokens = 5
 	maxAtoms      = 20_000
 	maxNested     = 64
-	maxTitle      = 120
 )
 
 // textNames contains the names of fields whose content is running text even if it is short.
@@ -144,10 +142,9 @@ func (s *splitter) free() {
 	}
 	clear(s.texts)
 	clear(s.values)
-	clear(s.titles)
 	clear(s.names)
 	clear(s.addressed)
-	s.addressed, s.titles, s.spoken, s.cut = s.addressed[:0], s.titles[:0], false, false
+	s.addressed, s.spoken, s.cut = s.addressed[:0], false, false
 	s.atoms, s.values, s.texts, s.buffer = s.atoms[:0], s.values[:0], s.texts[:0], s.buffer[:0]
 	splitters.Put(s)
 }
@@ -384,9 +381,6 @@ func (s *splitter) name(name []byte) (isValue bool) {
 
 // leaf adds one value to the fields if it is short and inText is not set, and otherwise to the running text.
 func (s *splitter) leaf(value []byte, inText bool) {
-	if inText && !s.opaque && !s.cut && len(value) <= maxTitle && len(s.titles) < maxAtoms {
-		s.titles = append(s.titles, value)
-	}
 	if s.opaque || s.cut || inText || len(value) > maxAtom || len(s.atoms) >= maxAtoms {
 		s.texts = append(s.texts, value)
 		return
