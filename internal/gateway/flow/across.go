@@ -7,11 +7,10 @@ import "slices"
 // running text, because the author of that text may have chosen the destination.
 func (d *decision) acrossSources(leaves []leaf) {
 	var origins []string
-	// Beside a recipient, the address of the user's own account is not a destination.
-	named := slices.ContainsFunc(leaves, func(l leaf) bool { return recipients[l.name] })
+	hasRecipient := slices.ContainsFunc(leaves, func(l leaf) bool { return l.role == destination && recipients[l.name] })
 	for i := range leaves {
 		l := &leaves[i]
-		if named && !recipients[l.name] {
+		if hasRecipient && ownAccounts[l.name] {
 			continue
 		}
 		if l.role == destination && d.attested.has(l.key()) && !d.own.has(l.key()) {
@@ -33,8 +32,12 @@ func (d *decision) acrossSources(leaves []leaf) {
 	}
 }
 
-// recipients contains the names of arguments that are certainly recipients.
-var recipients = wordSet(`to recipient recipients cc bcc`)
+var (
+	// recipients contains names of arguments for the recipients of a message.
+	recipients = wordSet(`to recipient recipients cc bcc`)
+	// ownAccounts contains names of arguments for the user's own account. Beside a recipient, they are not destinations.
+	ownAccounts = wordSet(`from mailbox sender user_email user_google_email`)
+)
 
 // minNumber is the smallest number of digits at which a number is unlikely to occur in two results by chance.
 const minNumber = 5
