@@ -60,6 +60,7 @@ func (p *Plan) Parse() {
 	}
 }
 
+// together is the number of concurrent clients.
 const together = 32
 
 // slice is the number of sequential calls in one turn. The ways take turns. The turns are short, so that other load on

@@ -143,7 +143,7 @@ FROM pg_stat_database d WHERE datname = current_database()`).Scan(&u.commits, &u
 	return u, err
 }
 
-// spent are the lines of a chart about the cost of one operation of a fleet.
+// spent contains the chart lines for the cost of one operation of a fleet.
 type spent struct{ ambit, server, commits, rollbacks chart.Line }
 
 func newSpent(what string) *spent {
@@ -157,7 +157,8 @@ func (s *spent) add(size, n int, before, after usage) {
 	s.rollbacks.Add(size, float64(after.rollbacks-before.rollbacks)/float64(n))
 }
 
-// crowd makes the same calls on all gateways for the given time. It returns the sorted durations, and the elapsed time.
+// crowd lets n callers repeat an operation for the given time. It returns the sorted durations of the operations, and
+// the elapsed time.
 func (f *fleet) crowd(n int, span time.Duration, do func(caller int) error) ([]time.Duration, time.Duration, error) {
 	times, failed := make([][]time.Duration, n), make([]error, n)
 	var wg sync.WaitGroup
@@ -181,7 +182,7 @@ func (f *fleet) crowd(n int, span time.Duration, do func(caller int) error) ([]t
 // quietAfter is the time after which a fleet has finished the work of the last calls.
 const quietAfter = 10 * time.Second
 
-// watch adds what an idle fleet costs in a second, divided by the number of its processes.
+// watch measures an idle fleet, and adds the cost of one process in one second.
 func (f *fleet) watch(ctx context.Context, size int, s *spent) error {
 	time.Sleep(quietAfter)
 	before, err := f.usage(ctx)

@@ -5,7 +5,7 @@
 //
 // Client, tool server and measurement are those of bench/gateway. Each program has one tool server, and its default
 // settings. Programs in Go are built from the module proxy into bin/peers, and programs in JavaScript come from npm, so
-// the first run takes many minutes. A program that cannot be built or started is named with the reason.
+// the first run takes many minutes. If a program cannot be built or started, the output contains its name and the reason.
 package main
 
 import (

@@ -47,6 +47,6 @@ func TestPackages(t *testing.T) {
 		delete(listed.Dependencies, p.name)
 	}
 	for name := range listed.Dependencies {
-		t.Errorf("package.json lists %s, which is no peer", name)
+		t.Errorf("package.json lists %s, which is not a peer", name)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -28,9 +29,9 @@ type bridge struct {
 	open map[string]front.Unanswered // the requests that have no answer yet, by id
 	// asked contains the ids of the daemon's questions that the client has not answered.
 	asked map[string]bool
-	// state contains the requests that the next session must repeat to get into the state of this one. Their answers are
-	// not passed to the client. The order of the keys is the order in which they are
-	// repeated.
+	// state contains the client's requests that the next session repeats, so that it has the same settings and
+	// subscriptions as this session. The session repeats them in the order of their keys. The client does not get the
+	// answers.
 	state map[string]mcpwire.Message
 }
 
@@ -49,14 +50,15 @@ const (
 )
 
 // pass passes messages until the client has left or the daemon has ended. If the daemon has ended first, pass answers
-// the open requests and returns the rest of the client's input. Otherwise, it returns nil.
-func (b *bridge) pass(ctx context.Context, in io.Reader, conn *daemon.Joined) (rest io.Reader) {
+// the open requests and returns the rest of the client's input. Otherwise, rest is nil, and err is the reason if the input
+// could not be read.
+func (b *bridge) pass(ctx context.Context, in io.Reader, conn *daemon.Joined) (rest io.Reader, err error) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	lines, ended := make(chan []byte), make(chan struct{})
+	scan := bufio.NewScanner(in)
+	scan.Buffer(make([]byte, 64<<10), maxLine+1)
 	go func() {
 		defer close(lines)
-		scan := bufio.NewScanner(in)
-		scan.Buffer(make([]byte, 64<<10), maxLine+1)
 		for scan.Scan() {
 			lines <- append(bytes.Clone(scan.Bytes()), '\n')
 		}
@@ -72,16 +74,22 @@ func (b *bridge) pass(ctx context.Context, in io.Reader, conn *daemon.Joined) (r
 			if !more {
 				_ = conn.CloseWrite() // the daemon answers the open requests and then closes the connection
 				from = nil
+				if err = scan.Err(); errors.Is(err, bufio.ErrTooLong) {
+					err = errors.New("a message is larger than 32 MiB")
+				}
 				continue
 			}
 			b.sent(line)
 			_, _ = conn.Write(line) // if this fails, the daemon has ended
 		case <-ended:
 			b.lost()
-			if from == nil || ctx.Err() != nil {
-				return nil
+			if ctx.Err() != nil || from == nil && err == nil {
+				return nil, nil
 			}
-			return &lineReader{lines: lines}
+			if from == nil {
+				return nil, inputError(err)
+			}
+			return &lineReader{lines: lines}, nil
 		}
 	}
 }
@@ -143,10 +151,10 @@ func (b *bridge) receive(conn *daemon.Joined) {
 	}
 }
 
-// lost answers the open requests, and takes back the questions to the client.
+// lost answers the open requests, and cancels the daemon's questions to the client.
 func (b *bridge) lost() {
 	r := call.Refuse("act", call.OutcomeUnknown,
-		"the daemon ended before it answered; the call may have been made")
+		"the connection to the daemon ended before the answer arrived; the call may have been made")
 	r.Hint = "before you repeat a call that changes something, check whether it was made: ambit journal show --unknown"
 	for _, u := range b.open {
 		_, _ = b.out.Write(u.Answer(r)) // if this fails, the client has left
@@ -156,8 +164,8 @@ func (b *bridge) lost() {
 	}
 }
 
-// carryOn returns the input and output of the next session. The input first brings the session into the state of the
-// lost one. The output drops the answers to these requests.
+// carryOn returns the input and output of the next session. The input begins with the requests in b.state, and then
+// contains the rest of the client's input. The output drops the answers to the requests in b.state.
 func (b *bridge) carryOn(rest io.Reader) (in io.Reader, out io.Writer) {
 	var again bytes.Buffer
 	prefix := `{"jsonrpc":"2.0","id":"` + rand.Text()
@@ -168,7 +176,7 @@ func (b *bridge) carryOn(rest io.Reader) (in io.Reader, out io.Writer) {
 		}
 		fmt.Fprintf(&again, `%s-%d","method":%s,"params":%s}`+"\n", prefix, i, strconv.Quote(m.Method), m.Params)
 	}
-	if len(b.state) > 0 { // clients of the newer protocol learn of changes through a request that was just answered
+	if len(b.state) > 0 { // only for the older protocol: in the newer one, the client must repeat its subscription anyway
 		fmt.Fprintln(b.out, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 	}
 	return io.MultiReader(&again, rest), &dropping{out: b.out, prefix: []byte(prefix), left: len(b.state)}

@@ -9,12 +9,12 @@ import (
 const (
 	// mostGarbage is the garbage, in percent of the live heap, that accumulates between two collections.
 	mostGarbage = 400
-	// garbageLimit is the size of the garbage above which the percentage becomes smaller, down to 100.
+	// garbageLimit is the maximum garbage in bytes, unless the live heap is larger: the percentage is never below 100.
 	garbageLimit = 128 << 20
 )
 
-// boundGarbage adjusts the percentage after every garbage collection, until the process exits. A daemon with thousands
-// of agents would otherwise need five times the memory of its data.
+// boundGarbage sets the percentage now and after every garbage collection, until the process exits. Otherwise, a daemon
+// with thousands of agents would need five times the memory of its data.
 func boundGarbage(percent int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

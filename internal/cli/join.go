@@ -29,8 +29,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// joinTerms returns the terms of a process for joining. Files that are read again for every call, such as the policy,
-// are not part of them.
+// joinTerms returns the settings that must be equal in a daemon and in a process that joins it. Files that are read
+// again for every call, such as the policy, need no comparison.
 func joinTerms(h home.Home, a gateway.Approvals, expose gateway.Exposed) (daemon.Terms, error) {
 	settings := sha256.New()
 	for _, file := range []string{h.Config(), h.Guardrails()} {
@@ -73,22 +73,13 @@ func (f *runFlags) mayJoin(asked string) bool {
 		f.isolation.tier == string(sandbox.Standard) && err == nil && !switches.On()
 }
 
-// join lets the daemon of this home serve the client, and returns nil when the client has left. If the daemon cannot,
-// or if it ends before the client leaves, join returns the input and output for an agent in this process. A nil input
-// means that the client has left.
-func (t *terminal) join(ctx context.Context, f *runFlags, asked string) (in io.Reader, out io.Writer, err error) {
+// join lets the daemon of this home serve the client until the client leaves. It then returns a nil input. If no daemon
+// can serve the client, or if the connection ends before the client leaves, join returns the input and output for an
+// agent in this process.
+func (t *terminal) join(ctx context.Context, f *runFlags, m *manifest.Manifest) (in io.Reader, out io.Writer, err error) {
 	d, err := daemon.FindDaemon(t.home)
-	if err != nil || !f.mayJoin(asked) {
-		return t.in, t.raw, nil
-	}
-	conn, err := d.DialJoin()
 	if err != nil {
 		return t.in, t.raw, nil
-	}
-	defer conn.Close()
-	m, err := f.manifest(t, asked)
-	if err != nil {
-		return nil, nil, err
 	}
 	hello, err := t.hello(f, m)
 	if hello == nil || err != nil {
@@ -102,21 +93,27 @@ func (t *terminal) join(ctx context.Context, f *runFlags, asked string) (in io.R
 	if !describeClient(hello, first) {
 		return in, t.raw, nil
 	}
+	conn, err := d.DialJoin()
+	if err != nil {
+		return in, t.raw, nil
+	}
+	defer conn.Close()
 	if err := conn.Ask(hello); err != nil {
 		t.notef("starting the agent here, because the daemon at %s cannot serve it: %s", d.URL, diag.Printable(err.Error()))
 		return in, t.raw, nil
 	}
 	t.notef("joined the daemon at %s (process %d)", d.URL, d.PID)
 	b := newBridge(t.raw)
-	if in = b.pass(ctx, in, conn); in == nil {
-		return nil, nil, nil
+	if in, err = b.pass(ctx, in, conn); in == nil || err != nil {
+		return nil, nil, err
 	}
-	t.warnf("the connection to the daemon was lost; the agent continues here")
+	t.warnf("the connection to the daemon was lost; this process now runs the agent itself")
 	in, out = b.carryOn(in)
 	return in, out, nil
 }
 
-// hello returns what the daemon compares. It returns nil if no daemon can serve the agent.
+// hello returns the values that the daemon compares with its own. It returns nil if no daemon can serve the agent, or
+// if a value cannot be determined.
 func (t *terminal) hello(f *runFlags, m *manifest.Manifest) (*daemon.Hello, error) {
 	if !host.SharesCalls(m.Agent()) {
 		return nil, nil

@@ -20,7 +20,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// joinServer is a tool server. It answers each call with a number that identifies its process, except calls to hang, which it counts.
+// joinServer is a tool server. It does not answer calls to hang, but counts them. Its answer to every other call
+// contains an id of the process, this count, and the token.
 const joinServer = `import { createInterface } from 'node:readline'
 const send = message => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', ...message }) + '\n')
 const self = globalThis.crypto.randomUUID()
@@ -47,7 +48,7 @@ const teller = `{"name": "Teller", "system_prompt": "You repeat every message th
  "guardrails": {"actions": {"say": {"approval": "human"}}},
  "example_prompts": ["Say it."]}`
 
-// newJoinHome writes a home with agents, and makes the home the folder in which ambit runs.
+// newJoinHome writes a home with agents, sets AMBIT_HOME to it, and changes the working folder to an empty folder.
 func newJoinHome(t *testing.T) (home string) {
 	t.Helper()
 	home, err := os.MkdirTemp("", "home") // t.TempDir can be too long for a socket
@@ -154,7 +155,7 @@ func (r *runner) greet(params string) (joined bool) {
 	return strings.Contains(r.output(), "joined the daemon at http://127.0.0.1:")
 }
 
-// process returns the number of the process of the tool server.
+// process returns the id that the process of the tool server has chosen for itself.
 func (r *runner) process(id int) string {
 	r.t.Helper()
 	answer := r.ask(id, "tools/call", `{"name":"who","arguments":{}}`)
@@ -191,7 +192,8 @@ func newestRecord(t *testing.T) map[string]any {
 	return doc.Records[0]
 }
 
-// Clients of a daemon's agent share its servers, and their calls are recorded as calls of "ambit run" are.
+// Clients that join a daemon's agent share its servers. Their calls are recorded as if "ambit run" had started the
+// agent.
 func TestRunJoins(t *testing.T) {
 	home := newJoinHome(t)
 	d := startDaemon(t)
@@ -340,8 +342,7 @@ func stored(t *testing.T) {
 	})
 }
 
-// A daemon that is killed loses no call silently: the call is answered, is not sent again, and the agent continues in
-// the client's own process.
+// If a daemon is killed, each open call is answered and is not sent again. "ambit run" then runs the agent itself.
 func TestDaemonIsKilledInMidCall(t *testing.T) {
 	newJoinHome(t)
 	d := startDaemon(t)
@@ -366,13 +367,19 @@ func TestDaemonIsKilledInMidCall(t *testing.T) {
 	if strings.Contains(answer, pid) || !strings.Contains(answer, ", 0 hung,") {
 		t.Errorf("after %s was killed, got %s", pid, answer)
 	}
+	// The agent in this process takes over the call of the dead daemon in the background.
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, _ := exitsWith(t, 0, "journal", "show", "--unknown", "--json")
+		if strings.Count(out, `"tool": "hang"`) == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the calls with unknown outcome are %s", out)
+		}
+	}
 	r.leave()
 	if !strings.Contains(r.output(), "the connection to the daemon was lost") {
 		t.Error("the log does not mention the loss")
-	}
-	out, _ := exitsWith(t, 0, "journal", "show", "--unknown", "--json")
-	if strings.Count(out, `"tool": "hang"`) != 1 {
-		t.Errorf("the calls with unknown outcome are %s", out)
 	}
 }
 

@@ -27,13 +27,19 @@ import (
 func newRun(t *terminal) *cobra.Command {
 	var f runFlags
 	cmd := verb("run PATH|NAME", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
-		in, out, err := t.join(ctx, &f, args[0])
-		if in == nil || err != nil {
-			return err
-		}
 		m, err := f.manifest(t, args[0])
 		if err != nil {
 			return err
+		}
+		in, out := t.in, t.raw
+		if f.mayJoin(args[0]) {
+			if in, out, err = t.join(ctx, &f, m); in == nil || err != nil {
+				return err
+			}
+			// The manifest may have changed while a daemon served the client.
+			if m, err = f.manifest(t, args[0]); err != nil {
+				return err
+			}
 		}
 		o, err := f.options(t, m)
 		if err != nil {
@@ -148,10 +154,12 @@ func exposed(kinds []string) (gateway.Exposed, error) {
 
 func runStdio(ctx context.Context, a *host.Agent, in io.Reader, out io.Writer) error {
 	if err := front.ServeStdio(ctx, a.Front(), identity.LocalName(), in, out); err != nil && ctx.Err() == nil {
-		return no("", "the client's input cannot be read: %w", err)
+		return inputError(err)
 	}
 	return waitForStart(ctx, a)
 }
+
+func inputError(err error) error { return no("", "the client's input cannot be read: %w", err) }
 
 // waitForStart waits until the agent has started. It returns an error if the start fails, and nil if ctx is cancelled.
 func waitForStart(ctx context.Context, a *host.Agent) error {

@@ -164,7 +164,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	}
 	if !s.Production && s.store == "" && !o.Switches.On() {
 		if s.JoinTerms, err = joinTerms(h, s.approval.Approvals, o.Expose); err != nil {
-			t.logf("ambit run cannot join this daemon: %v", err)
+			t.logf("clients of ambit run cannot join this daemon and will start agents themselves: %v", err)
 		}
 	}
 	o.Pool = sandbox.NewPool(waitingSandboxes, true)
@@ -275,7 +275,7 @@ func (t *terminal) listen(
 	if s.JoinTerms != nil {
 		stop, err := serveJoins(ctx, d, daemon.SocketFile(presence.KeyFile))
 		if err != nil {
-			t.logf("ambit run cannot join this daemon: %v", err)
+			t.logf("clients of ambit run cannot join this daemon and will start agents themselves: %v", err)
 		} else {
 			presence.Socket = daemon.SocketFile(presence.KeyFile)
 			defer stop()

@@ -140,7 +140,7 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	return e, err
 }
 
-// newIntent returns the call's intent.
+// newIntent returns the call's intent, and keeps the record in it as p.draft.
 func (g *Gateway) newIntent(p *inflight) *journal.Intent {
 	p.draft = g.newRecord(p)
 	i := &journal.Intent{
@@ -154,20 +154,21 @@ func (g *Gateway) newIntent(p *inflight) *journal.Intent {
 }
 
 // logIntent writes the call's intent to the write-ahead log, and reports whether it did so. The log takes only calls
-// without other rows: a key, a limit, an approval, sealed arguments or a participant need a transaction.
+// that change nothing else in the store: a key, a limit, an approval, sealed arguments or a participant requires a
+// transaction.
 func (g *Gateway) logIntent(p *inflight) bool {
 	policy := p.tool.Policy
 	if p.IdempotencyKey != "" || policy.Rate != nil || policy.Spend != nil || policy.Idempotent || p.approval != "" ||
 		len(g.options.Participants) > 0 {
 		return false
 	}
-	// After an error, the transaction finds out whether the intent can be stored.
+	// After an error, the caller stores the intent in a transaction instead.
 	p.logged = g.store.Journal.NoteIntent(g.newIntent(p)) == nil
 	return p.logged
 }
 
-// checkLogged repeats the checks of the gate for a call whose intent is in the write-ahead log. It runs after the intent
-// was written, so that it also sees a revocation from that time.
+// checkLogged repeats the checks of the gate for a call whose intent is in the write-ahead log. The checks follow the
+// write, so they also see a right that was revoked before the write ended.
 func (g *Gateway) checkLogged(ctx context.Context, p *inflight) *call.Refusal {
 	if err := g.store.Journal.InForceNow(context.WithoutCancel(ctx)); err != nil {
 		return StoreFailed(ctx, stageIntend, err)

@@ -113,7 +113,7 @@ func newGateway(t testing.TB, w call.Binding) *Gateway {
 	return New(behaviorAgent(), Options{Binding: w, Store: logged(t, open(t, statetest.Open(t)))})
 }
 
-// logged makes the store use a write-ahead log, as a process that runs for long does.
+// logged makes the store use a write-ahead log, as a long-running process does.
 func logged(t testing.TB, b *store.Store) *store.Store {
 	t.Helper()
 	b.Journal.SetWALDir(filepath.Join(t.TempDir(), "daybooks"))

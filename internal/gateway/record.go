@@ -88,7 +88,7 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	})
 }
 
-// postIntent makes sure that the call's intent is in the store, so that a transaction can settle it.
+// postIntent posts the write-ahead log if it contains the call's intent, so that a transaction can settle the intent.
 func (g *Gateway) postIntent(ctx context.Context, p *inflight) error {
 	if !p.logged {
 		return nil

@@ -77,8 +77,8 @@ func (g *Gateway) Recover(ctx context.Context) (err error) {
 	return broken
 }
 
-// Abandoned returns the names of the agents that dead processes made unfinished calls for. A process with many agents
-// asks once for all of them, and then lets the gateways of these agents recover.
+// Abandoned returns the names of the agents with unfinished calls of dead processes. A process with many agents calls
+// Abandoned once for all of them, and then [Gateway.Recover] for each of the returned agents.
 func Abandoned(ctx context.Context, b *store.Store) (agents []string, err error) {
 	dead, err := deadOwners(ctx, b)
 	for _, of := range dead {
@@ -88,7 +88,8 @@ func Abandoned(ctx context.Context, b *store.Store) (agents []string, err error)
 	return slices.Compact(agents), err
 }
 
-// deadOwners returns the dead processes that made unfinished calls, and for each of them the agents of these calls.
+// deadOwners returns the dead processes with unfinished calls. The map contains the names of the agents of these calls
+// for each process.
 func deadOwners(ctx context.Context, b *store.Store) (map[string][]string, error) {
 	var owners map[string][]string
 	err := b.DB.Read(ctx, b.Journal.InForce)

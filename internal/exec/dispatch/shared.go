@@ -69,7 +69,8 @@ func openShared(ctx context.Context, q *Queue) (_ *pgQueue, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// By default, the number of connections would be that of the CPUs, and a server accepts 100 connections by default.
+	// The default is one connection for each CPU. Many processes would then exceed the 100 connections that a server
+	// accepts by default.
 	config.MaxConns = maxConnections
 	s := &pgQueue{queue: q}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {

@@ -14,8 +14,9 @@ import (
 )
 
 // Shareable returns nil if the servers treat a client in the same way as servers that ambit starts for this client
-// alone. Otherwise, the error is the reason. If older is set, the client uses a protocol with an initialize handshake.
-// The servers are allowed to use its capabilities. The client's ambit runs in the folder work.
+// alone. Otherwise, the error is the reason. The parameter older is set if the client's protocol has an initialize
+// request. The parameter capabilities contains the client's capabilities that servers may use, and work is the working
+// folder of the process that asks for the client.
 func (m *Manager) Shareable(older bool, capabilities jsontext.Value, work string) error {
 	for _, s := range m.order {
 		if err := s.shareable(older, capabilities, work); err != nil {
@@ -48,7 +49,7 @@ func (s *server) shareable(older bool, capabilities jsontext.Value, work string)
 		return errors.New("one of its credentials was changed after it started")
 	}
 	if !s.remote() && !s.worksAlikeIn(work) {
-		return errors.New("it depends on the working folder, which is not the folder of the daemon")
+		return errors.New("it depends on the working folder, and the daemon runs in another one")
 	}
 	return nil
 }
@@ -74,7 +75,7 @@ func (s *server) references() []string {
 	return names
 }
 
-// worksAlikeIn reports whether the local server would mean the same files if ambit ran in another working folder.
+// worksAlikeIn reports whether the local server would use the same files if ambit ran in another working folder.
 // Without a sandbox, the server starts in ambit's working folder, so the folders must be equal.
 func (s *server) worksAlikeIn(work string) bool {
 	here, err := ownFolders()
@@ -101,8 +102,8 @@ func (s *server) worksAlikeIn(work string) bool {
 	})
 }
 
-// namesRelativePath reports whether a text contains a path that begins with . or .. and so starts at the working
-// folder.
+// namesRelativePath reports whether a text contains a path whose first part is . or .., so that its meaning depends on
+// the working folder.
 func namesRelativePath(text string) bool {
 	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",:;= ", r) })
 	return slices.ContainsFunc(parts, func(part string) bool {

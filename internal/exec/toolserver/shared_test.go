@@ -62,7 +62,7 @@ func TestShareable(t *testing.T) {
 	}
 }
 
-// A client is not sent to a server that still has an old credential, or that does not run.
+// A server is not shared if it still has an old credential, or if it does not run.
 func TestShareableOnlyAsItWouldStart(t *testing.T) {
 	r := newRig(t)
 	r.referring()

@@ -37,7 +37,7 @@ type fleet struct {
 	reloading sync.Mutex
 	current   atomic.Pointer[lineup]
 	leaving   sync.WaitGroup // retired agents that are still running
-	proved    chan struct{}  // receives a value when agents were verified
+	proved    chan struct{}  // gets a value after agents were verified, so that a search for unfinished calls begins
 }
 
 // lineup is an immutable list of all agents, including rejected ones.
@@ -138,7 +138,7 @@ func (f *fleet) prove(ctx context.Context, entries []*entry) {
 		wg.Wait()
 		select {
 		case f.proved <- struct{}{}:
-		default: // the search for unfinished calls will begin anyway
+		default: // a search for unfinished calls is already due
 		}
 	}()
 	for _, e := range entries {

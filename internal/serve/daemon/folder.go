@@ -284,7 +284,8 @@ type lockFile struct {
 	err    error
 }
 
-// of returns the lock file of a folder. It keeps the last one, because the agents of a folder share it.
+// of returns the lock file of a folder. It reads the file only if the folder differs from that of the previous call,
+// because the agents of a folder share the file.
 func (l *lockFile) of(folder string) (*pack.Lock, error) {
 	if l.folder != folder {
 		*l = lockFile{folder: folder}

@@ -28,14 +28,16 @@ import (
 // process belongs to the same user of the operating system. The joining process sends one line, a [Hello], and the
 // daemon answers with one line. If the daemon accepts, MCP messages of exactly one agent follow, one per line, as on
 // standard input and output. The client has the principal that it has with "ambit run", <os user>@local, and the rights
-// of a client: no message decides an approval or reaches the API. The daemon accepts only if the client cannot notice a
-// difference to an agent that "ambit run" starts itself.
+// of a client: no message decides an approval or reaches the API. The daemon accepts only if its agent behaves like an
+// agent that "ambit run" starts itself, except that it shares its servers.
 
 const (
 	// maxJoined is the maximum number of open connections of joined clients.
 	maxJoined = 250
 	// maxHello is the maximum size of a Hello in bytes.
 	maxHello = 256 << 10
+	// helloTime is how long the daemon waits for a Hello, and for the process to read the answer.
+	helloTime = 10 * time.Second
 	// joinTime is how long "ambit run" waits for the daemon's answer.
 	joinTime = 2 * time.Second
 )
@@ -43,8 +45,8 @@ const (
 // ownUser returns the user of this process. Tests replace it.
 var ownUser = os.Geteuid
 
-// Terms describes everything that a process decides for all of its agents. A client can join only if its own process
-// has the same terms. The keys name the terms in messages.
+// Terms contains the settings that apply to all agents of a process. A process can join only if its terms are those of
+// the daemon. Messages contain the keys, so a key names its setting as a person knows it.
 type Terms map[string]string
 
 // Hello is the first line that a joining process sends.
@@ -56,12 +58,12 @@ type Hello struct {
 	// Variables contains a digest of the value of each environment variable. Salt is part of each digest.
 	Variables map[string]string `json:"variables"`
 	Salt      string            `json:"salt"`
-	// Older and Capabilities are those of [host.Guest].
+	// Older and Capabilities describe the client; see [host.Guest].
 	Older        bool           `json:"older"`
 	Capabilities jsontext.Value `json:"capabilities,omitempty"`
 }
 
-// helloAnswer is the daemon's answer to a Hello. The reason is empty if the client has joined.
+// helloAnswer is the daemon's answer to a Hello. If the daemon refuses, Reason says why; otherwise, it is empty.
 type helloAnswer struct {
 	Reason string `json:"reason,omitempty"`
 }
@@ -109,7 +111,7 @@ func ListenJoin(path string) (*net.UnixListener, error) {
 	return l, os.Chmod(path, 0o600)
 }
 
-// ServeJoins serves joining processes until ctx is done and all of them have left.
+// ServeJoins serves joining processes until ctx is done, and returns when all of them have left.
 func (d *Daemon) ServeJoins(ctx context.Context, l *net.UnixListener) {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var sessions sync.WaitGroup
@@ -123,6 +125,7 @@ func (d *Daemon) ServeJoins(ctx context.Context, l *net.UnixListener) {
 		select {
 		case free <- struct{}{}:
 		default:
+			refuse(conn, "too many clients have joined")
 			conn.Close()
 			continue
 		}
@@ -139,10 +142,11 @@ func (d *Daemon) join(ctx context.Context, conn *net.UnixConn) {
 	if !sameUser(conn) {
 		return
 	}
-	awaitHello := context.AfterFunc(ctx, func() { conn.Close() })
+	stopClosing := context.AfterFunc(ctx, func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(helloTime)) // it fails only if the connection is closed
 	in := bufio.NewReaderSize(conn, maxHello)
 	line, err := in.ReadSlice('\n')
-	if err != nil || !awaitHello() {
+	if err != nil || !stopClosing() {
 		return
 	}
 	var hello Hello
@@ -150,13 +154,12 @@ func (d *Daemon) join(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	v, err := d.admit(&hello)
-	answer := helloAnswer{}
 	if err != nil {
-		answer.Reason = err.Error()
-	} else {
-		defer v.leave()
+		refuse(conn, err.Error())
+		return
 	}
-	if _, writeErr := conn.Write(encode(answer)); err != nil || writeErr != nil {
+	defer v.leave()
+	if _, err := conn.Write(encode(helloAnswer{})); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		return
 	}
 	retired, left := v.untilRetired(context.Background())
@@ -168,6 +171,12 @@ func (d *Daemon) join(ctx context.Context, conn *net.UnixConn) {
 		time.AfterFunc(d.options.Grace, func() { cancel(); conn.Close() })
 	})()
 	_ = v.running.ServeJoined(session, identity.LocalName(), in, conn) // the client may be gone
+}
+
+// refuse tells a joining process why it cannot join.
+func refuse(conn *net.UnixConn, reason string) {
+	_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
+	_, _ = conn.Write(encode(helloAnswer{Reason: reason})) // the process may be gone
 }
 
 // admit returns the agent for a joining process. Otherwise, the error is the reason why the process cannot join.
@@ -196,7 +205,7 @@ func (d *Daemon) admit(h *Hello) (*visit, error) {
 		return nil, errors.New(
 			"it has read another manifest, ambit.lock or set of allowed rights; to update it, run: ambit reload")
 	}
-	if e.parks() {
+	if e.isParked() {
 		return nil, errors.New("it has stopped the agent's servers, because they were idle")
 	}
 	running, leave, ok := e.enter()
@@ -216,8 +225,8 @@ func (d *Daemon) admit(h *Hello) (*visit, error) {
 	return &visit{e, running, leave}, nil
 }
 
-// parks reports whether the agent's servers are not running.
-func (e *entry) parks() bool {
+// isParked reports whether the agent's servers are not running.
+func (e *entry) isParked() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.running == nil

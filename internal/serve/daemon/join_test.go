@@ -182,9 +182,8 @@ func TestJoinKnowsVariables(t *testing.T) {
 
 // Neither side accepts a process of another user.
 func TestJoinChecksUser(t *testing.T) {
-	r := newJoinRig(t, nil)
+	r := newJoinRig(t, func(*rig, *Options) { ownUser = func() int { return os.Geteuid() + 1 } })
 	hello := r.hello()
-	ownUser = func() int { return os.Geteuid() + 1 }
 	t.Cleanup(func() { r.stop(); ownUser = os.Geteuid })
 	if _, err := r.client.DialJoin(); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("DialJoin returned %v", err)

@@ -23,7 +23,8 @@
 //
 // # Joining
 //
-// "ambit run" can let a running daemon of the same home serve its client. See [Hello].
+// "ambit run" can let a running daemon of the same home serve its client. The comment at the top of join.go describes
+// the protocol.
 //
 // # Shutdown
 //
@@ -109,8 +110,8 @@ type Options struct {
 	Approvals console.Approvals
 	// Intents is the queue of intents, which are queued calls to programs.
 	Intents Intents
-	// Abandoned returns the names of the agents with unfinished calls of dead processes. If it is nil, each agent searches
-	// for these calls itself.
+	// Abandoned returns the names of the agents with unfinished calls of dead processes. If it is nil, the daemon does not
+	// search for such calls, so each agent must search: see [host.Options.SharedRecovery].
 	Abandoned func(context.Context) ([]string, error)
 	// Tidy deletes expired rows. If Tidy is nil, no rows are deleted.
 	Tidy Tidier

@@ -52,13 +52,16 @@ type stage struct {
 
 	ask                   func(*call.Call) (jsontext.Value, error) // the function that the tool "consult" calls
 	asks                  string                                   // the result of the tool "ask"
-	more, meta, continues string                                   // fields of the last call of the tool "ask" or "broken"
+	mu                    sync.Mutex
+	more, meta, continues string // fields of the last call of the tool "ask" or "broken"
 }
 
 func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	text := func(s string) (call.Result, error) { return call.Result{Raw: jsontext.Value(s)}, nil }
 	if t.Name == "ask" || t.Name == "broken" {
+		s.mu.Lock()
 		s.more, s.meta, s.continues = string(c.More), string(c.Meta), c.Continues
+		s.mu.Unlock()
 	}
 	switch t.Name {
 	case "broken":

@@ -9,13 +9,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Unanswered is a client's request that another process answers. That process may end before it answers.
+// Unanswered is a client's request that was passed to another process, which has not answered yet.
 type Unanswered struct {
 	id           jsontext.Value
 	call, modern bool
 }
 
-// NewUnanswered returns the request in a message. The message must have a method and an id.
+// NewUnanswered returns an Unanswered for the request in a message. The message must have a method and an id.
 func NewUnanswered(m mcpwire.Message) Unanswered {
 	r := newRequest(m)
 	return Unanswered{bytes.Clone(m.ID), m.Method == "tools/call", r.modern}

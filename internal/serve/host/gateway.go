@@ -137,7 +137,7 @@ func (a *Agent) recover() {
 	}
 }
 
-// Recover takes over the calls of processes that died, if the agent works.
+// Recover takes over the calls of processes that died. It does nothing if the agent could not start.
 func (a *Agent) Recover() {
 	// A call may be sent again. For this, the servers must be running.
 	if a.manager() == nil || a.noStore != nil || a.trouble() != nil {

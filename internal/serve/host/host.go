@@ -119,8 +119,8 @@ type Options struct {
 	// If SharedRecovery is set, the agent does not search for calls of dead processes itself. Instead, the caller searches
 	// for all agents of the process together, and calls [Agent.Recover].
 	SharedRecovery bool
-	// Locks reads the lock file. Agents that share it also share the content of a lock file in a common folder. It may
-	// be nil.
+	// Locks reads the lock file. Agents that share a Locks read the lock file of a common folder only once. If Locks is
+	// nil, each agent reads the file.
 	Locks *pack.Locks
 	// ServerIdle is how long an unused lazy server keeps running. Zero means 10 minutes.
 	ServerIdle time.Duration

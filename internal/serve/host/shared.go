@@ -10,13 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Guest is a client of "ambit run" that wants to use an agent of another process.
+// Guest is a client of "ambit run" that asks to use an agent of another process.
 type Guest struct {
 	// Work is the folder in which "ambit run" was started.
 	Work string
 	// SameVariable reports whether an environment variable has the same value in both processes.
 	SameVariable func(name string) bool
-	// Older is set for a client of an older protocol. Capabilities are those of its initialize request.
+	// Older is set if the client's protocol has an initialize request. Capabilities are those in this request.
 	Older        bool
 	Capabilities jsontext.Value
 }
@@ -29,7 +29,7 @@ func (a *Agent) Shareable(g Guest) error {
 	case a.State() != Ready:
 		return errors.New("the agent is " + a.State())
 	case !SharesCalls(who):
-		return errors.New("the agent is more than its tool servers and requests")
+		return errors.New("a daemon shares only agents that consist of tool servers, HTTP actions and prompts")
 	case len(a.options.UnconfinedServers) > 0:
 		return errors.New("the daemon runs servers of the agent without a sandbox")
 	}

@@ -194,7 +194,7 @@ func TestChangedRecordIsNotErased(t *testing.T) {
 	}
 }
 
-// A repeated erasure does not read the records again that are already erased, because a daemon erases every hour.
+// A repeated erasure does not read erased records again. This matters because a daemon erases every hour.
 func TestErasureContinues(t *testing.T) {
 	j := newJournal(t, 2*page+10)
 	limit := started.Add((2*page + 5) * time.Second)

@@ -175,8 +175,8 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
-// InForceNow is like InForce, but uses a transaction of its own, and only if a process may have replaced the key since
-// the last call.
+// InForceNow is like InForce, but opens its own transaction. It does not access the store if no process can have
+// replaced the key since the last call.
 func (j *Journal) InForceNow(ctx context.Context) error {
 	news, known := j.db.Announced()
 	if last := j.looked.Load(); known && last != nil && *last == news {

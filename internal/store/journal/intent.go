@@ -55,9 +55,9 @@ func (j *Journal) row(i *Intent, owner string) []any {
 	}
 }
 
-// The first byte of an entry in the write-ahead log that is not a record. Records begin with a quote. The call's id
-// follows, and then the other values of the intent, or the record of the outcome. Each value except for a record begins
-// with its length.
+// An entry of the write-ahead log begins with one of these bytes, unless it is the record of a call without an intent.
+// Such a record begins with a quote. After the byte follow the call's id, and the other values of the intent or the
+// record of the outcome. Each string begins with its length. The record is last, so it has no length.
 const (
 	intentEntry  = 'i'
 	outcomeEntry = 'o'
@@ -87,7 +87,7 @@ func appendValue(entry []byte, s string) []byte {
 	return append(binary.AppendUvarint(entry, uint64(len(s))), s...)
 }
 
-// value returns the first value of an entry, and the rest.
+// value decodes the string at the beginning of an entry, and returns the string and the rest of the entry.
 func value(entry []byte) (s string, rest []byte, err error) {
 	n, size := binary.Uvarint(entry)
 	if size <= 0 || n > uint64(len(entry)-size) {
@@ -96,7 +96,7 @@ func value(entry []byte) (s string, rest []byte, err error) {
 	return string(entry[size : size+int(n)]), entry[size+int(n):], nil
 }
 
-// readIntent decodes an intent without its kind and its call's id.
+// readIntent decodes the part of an intent's entry that follows the call's id.
 func readIntent(id string, rest []byte) (i *Intent, err error) {
 	i = &Intent{Call: id}
 	for _, to := range []*string{&i.Agent, &i.Digest, &i.Tool, &i.Principal} {
@@ -127,8 +127,8 @@ func (j *Journal) noteEntry(entry []byte) error {
 	return err
 }
 
-// applyIntents changes the table calls as the entries of a write-ahead log say, and returns the records among them. An
-// intent whose outcome is also among the entries never becomes a row.
+// applyIntents inserts and deletes rows of the table calls for the intents and outcomes in the entries of a write-ahead
+// log, and returns the records in the entries. An intent whose outcome is also in the entries never becomes a row.
 func (j *Journal) applyIntents(tx state.Tx, owner string, entries [][]byte) (records [][]byte, err error) {
 	var order []string
 	open := map[string][]byte{}
@@ -161,7 +161,8 @@ func (j *Journal) applyIntents(tx state.Tx, owner string, entries [][]byte) (rec
 		if err != nil {
 			return nil, err
 		}
-		// A row exists if the log failed after it had stored the intent, and the caller inserted the intent itself.
+		// The row already exists if NoteIntent returned an error although the log contains the intent. In this case, the
+		// caller inserted the intent itself.
 		if _, err := tx.Exec(insertCall+` ON CONFLICT (id) DO NOTHING`, j.row(i, owner)...); err != nil {
 			return nil, err
 		}

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// Locks reads lock files and keeps the content of the last one. The agents of a folder share a lock file, so if each of
+// Locks reads lock files and keeps the content of the last one. The agents of a folder share a lock file. If each of
 // them read it, the start of a daemon would take time in proportion to the square of their number. A nil *Locks keeps
-// nothing. The lock files that it returns must not be changed.
+// nothing. Callers must not change a returned Lock.
 type Locks struct {
 	mu   sync.Mutex
 	path string
-	seen os.FileInfo // nil if there is no last lock file
+	seen os.FileInfo // nil if no content is kept
 	last *Lock
 }
 
-// settled is the age from which a change of a file also changes its modification time.
+// settled is the minimum age of a file whose content is kept. A younger file could change again without getting another
+// modification time, because file systems store the time in coarse steps.
 const settled = time.Second
 
 // Read is like [ReadLock], but does not read the last file again if it is unchanged.

@@ -9,7 +9,7 @@ import (
 )
 
 // A lock file is read again only if it changed. A file that was written a moment ago is always read, because its next
-// change could have the same time.
+// change could get the same modification time.
 func TestLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), LockName)
 	write := func(agent string, age time.Duration) {

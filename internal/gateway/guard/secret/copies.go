@@ -16,8 +16,8 @@ type copies struct {
 	table  []uint32 // a hash table of the windows: the offset of a window in the arena plus 1, or 0
 	// grams contains the groups of four bytes in the windows.
 	grams filter
-	// gaps contains the groups of four bytes in the text between the matches, or nothing. In a list of secrets, this text
-	// is shorter than the secrets, and most windows do not occur in it.
+	// gaps contains the groups of four bytes in the text between the matches, if this text is short compared with the
+	// values, as in a list of secrets. Most windows do not occur in it and are left out. Otherwise, gaps is not used.
 	gaps filter
 }
 

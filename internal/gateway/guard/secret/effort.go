@@ -5,14 +5,15 @@ package secret
 // text becomes one match, so it is redacted without a scan. The limit grows with the offset, so a scan of the redacted
 // text gives the same result.
 //
-// Effort is counted in steps of 10 to 30 ns. The limits are above the effort for the texts that people write: prose needs
-// less than one step for eight bytes, and a log or manifest full of names such as "token" less than three. A secret needs
-// 20 to 60 steps.
+// Effort is counted in steps of 10 to 30 ns. The limits are above the effort for the texts that people write. For eight
+// bytes, prose needs less than one step, and a log or manifest full of names such as "token" needs less than three. A
+// secret needs 20 to 60 steps.
 const (
 	// freeEffort is the effort that a text of any length may need. It is enough for a list of 200 secrets. In 157 MB of
-	// real files, no file needed more than 6,002 steps above a rate of 2, and no view more than 2,048 above rateForm.
+	// real files, no file needed more than 6,002 steps above a rate of 2, which is below rateText, and no view needed
+	// more than 2,048 steps above rateForm.
 	freeEffort = 8 << 10
-	// freeForm is the same for base64 runs, views, and the search for copies.
+	// freeForm replaces freeEffort in base64 runs, in views, and in the search for copies.
 	freeForm = 2 << 10
 	// nameEffort is the effort to judge a name.
 	nameEffort = 12

@@ -24,7 +24,7 @@ func (s *scan) tryNoisy(text []byte, start, end int, f *format, dst []Match) []M
 	}
 	at, noise := end, 0
 	value := append(s.quiet[:0], text[start+len(f.parts[0].text):end]...)
-	n := len(value) // how many bytes of the part were read
+	n := len(value) // the number of bytes of the current part that were read
 	for _, p := range f.parts[1:] {
 		for ; p.text != "" && n < len(p.text) || p.text == "" && (p.max == 0 || n < p.max); n++ {
 			if n >= p.min && p.text == "" && (at == len(text) || skipNoise(text, at) > at) {

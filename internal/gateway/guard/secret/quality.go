@@ -24,13 +24,13 @@ const (
 	countBlank
 )
 
-// pairs has a counter of eight bits for pairs, and one for common pairs.
+// An element of pairs contains two counters of eight bits each: the number of pairs, and the number of common pairs.
 const (
 	countPair = 1 << (8 * iota)
 	countCommon
 )
 
-// kind is what measure knows about a byte.
+// kind contains the properties of a byte that measure adds up.
 type kind struct {
 	counts    uint64
 	low, high uint64 // a bit for each byte, to count the different bytes

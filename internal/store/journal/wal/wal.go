@@ -48,8 +48,8 @@ const (
 	maxSpare = 256 << 10
 )
 
-// suffix hides the files from older versions of ambit. They know only entries that are records, would post intents as
-// records, and read files without a suffix.
+// suffix hides the files from older versions of ambit, which read only files without a suffix. An older version would
+// post every entry as a record, even an intent.
 const suffix = ".calls"
 
 var table = crc32.MakeTable(crc32.Castagnoli)

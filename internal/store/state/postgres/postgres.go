@@ -54,7 +54,8 @@ const (
 	workTime = 30 * time.Second
 	// A connection that was idle for longer than idleTime is pinged before the next write.
 	idleTime = time.Second
-	// spareTime is how long a connection of a pool stays open without use. A server accepts 100 connections by default.
+	// spareTime is how long a connection of a pool stays open without use. It is short, because a server accepts only
+	// 100 connections by default.
 	spareTime = time.Minute
 )
 
