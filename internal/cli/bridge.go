@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
@@ -26,7 +27,7 @@ type bridge struct {
 	out io.Writer
 
 	mu   sync.Mutex
-	open map[string]front.Unanswered // the requests that have no answer yet, by id
+	open map[string]mcpwire.Message // the requests that have no answer yet, by id
 	// asked contains the ids of the daemon's questions that the client has not answered.
 	asked map[string]bool
 	// state contains the client's requests that the next session repeats, so that it has the same settings and
@@ -37,7 +38,7 @@ type bridge struct {
 
 func newBridge(out io.Writer) *bridge {
 	return &bridge{
-		out: out, open: map[string]front.Unanswered{}, asked: map[string]bool{}, state: map[string]mcpwire.Message{},
+		out: out, open: map[string]mcpwire.Message{}, asked: map[string]bool{}, state: map[string]mcpwire.Message{},
 	}
 }
 
@@ -76,6 +77,7 @@ func (b *bridge) pass(ctx context.Context, in io.Reader, conn *daemon.Joined) (r
 				from = nil
 				if err = scan.Err(); errors.Is(err, bufio.ErrTooLong) {
 					err = errors.New("a message is larger than 32 MiB")
+					fmt.Fprintln(b.out, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the message is larger than 32 MiB"}}`)
 				}
 				continue
 			}
@@ -112,7 +114,7 @@ func (b *bridge) sent(line []byte) {
 	case m.ID == nil:
 		return
 	}
-	b.open[string(m.ID)] = front.NewUnanswered(m)
+	b.open[string(m.ID)] = m
 	switch m.Method {
 	case "initialize":
 		b.state["0"] = m
@@ -151,13 +153,22 @@ func (b *bridge) receive(conn *daemon.Joined) {
 	}
 }
 
-// lost answers the open requests, and cancels the daemon's questions to the client.
+// changesNothing reports whether the next session can answer a request that the daemon has not answered.
+func changesNothing(method string) bool {
+	return method == "initialize" || method == "server/discover" || method == "ping" || strings.HasSuffix(method, "/list")
+}
+
+// lost answers the open requests, and cancels the daemon's questions to the client. Requests that change nothing remain
+// for the next session.
 func (b *bridge) lost() {
 	r := call.Refuse("act", call.OutcomeUnknown,
 		"the connection to the daemon ended before the answer arrived; the call may have been made")
 	r.Hint = "before you repeat a call that changes something, check whether it was made: ambit journal show --unknown"
-	for _, u := range b.open {
-		_, _ = b.out.Write(u.Answer(r)) // if this fails, the client has left
+	for id, m := range b.open {
+		if !changesNothing(m.Method) {
+			_, _ = b.out.Write(front.NewUnanswered(m).Answer(r)) // if this fails, the client has left
+			delete(b.open, id)
+		}
 	}
 	for id := range b.asked {
 		fmt.Fprintf(b.out, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`+"\n", id)
@@ -168,18 +179,33 @@ func (b *bridge) lost() {
 // contains the rest of the client's input. The output drops the answers to the requests in b.state.
 func (b *bridge) carryOn(rest io.Reader) (in io.Reader, out io.Writer) {
 	var again bytes.Buffer
+	for _, m := range b.open {
+		if m.Method == "initialize" {
+			b.state = nil // the client has not seen this session yet, so it needs no other one
+			fmt.Fprintf(&again, `{"jsonrpc":"2.0","id":%s,"method":"initialize","params":%s}`+"\n", m.ID, params(m))
+			delete(b.open, string(m.ID))
+			break
+		}
+	}
 	prefix := `{"jsonrpc":"2.0","id":"` + rand.Text()
 	for i, key := range slices.Sorted(maps.Keys(b.state)) {
 		m := b.state[key]
-		if m.Params == nil {
-			m.Params = []byte("{}")
-		}
-		fmt.Fprintf(&again, `%s-%d","method":%s,"params":%s}`+"\n", prefix, i, strconv.Quote(m.Method), m.Params)
+		fmt.Fprintf(&again, `%s-%d","method":%s,"params":%s}`+"\n", prefix, i, strconv.Quote(m.Method), params(m))
+	}
+	for id, m := range b.open {
+		fmt.Fprintf(&again, `{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`+"\n", id, strconv.Quote(m.Method), params(m))
 	}
 	if len(b.state) > 0 { // only for the older protocol: in the newer one, the client must repeat its subscription anyway
 		fmt.Fprintln(b.out, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 	}
 	return io.MultiReader(&again, rest), &dropping{out: b.out, prefix: []byte(prefix), left: len(b.state)}
+}
+
+func params(m mcpwire.Message) []byte {
+	if m.Params == nil {
+		return []byte("{}")
+	}
+	return m.Params
 }
 
 // dropping is a writer of lines. It drops the next lines that begin with the prefix.

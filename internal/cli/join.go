@@ -76,40 +76,42 @@ func (f *runFlags) mayJoin(asked string) bool {
 // join lets the daemon of this home serve the client until the client leaves. It then returns a nil input. If no daemon
 // can serve the client, or if the connection ends before the client leaves, join returns the input and output for an
 // agent in this process.
-func (t *terminal) join(ctx context.Context, f *runFlags, m *manifest.Manifest) (in io.Reader, out io.Writer, err error) {
+func (t *terminal) join(ctx context.Context, f *runFlags, m *manifest.Manifest) (
+	in io.Reader, out io.Writer, served bool, err error,
+) {
 	d, err := daemon.FindDaemon(t.home)
 	if err != nil {
-		return t.in, t.raw, nil
+		return t.in, t.raw, false, nil
 	}
 	hello, err := t.hello(f, m)
 	if hello == nil || err != nil {
-		return t.in, t.raw, err
+		return t.in, t.raw, false, err
 	}
 	first, rest := firstLine(ctx, t.in)
 	if ctx.Err() != nil {
-		return nil, nil, nil
+		return nil, nil, false, nil
 	}
 	in = io.MultiReader(bytes.NewReader(first), rest)
 	if !describeClient(hello, first) {
-		return in, t.raw, nil
+		return in, t.raw, false, nil
 	}
 	conn, err := d.DialJoin()
 	if err != nil {
-		return in, t.raw, nil
+		return in, t.raw, false, nil
 	}
 	defer conn.Close()
 	if err := conn.Ask(hello); err != nil {
 		t.notef("starting the agent here, because the daemon at %s cannot serve it: %s", d.URL, diag.Printable(err.Error()))
-		return in, t.raw, nil
+		return in, t.raw, false, nil
 	}
 	t.notef("joined the daemon at %s (process %d)", d.URL, d.PID)
 	b := newBridge(t.raw)
 	if in, err = b.pass(ctx, in, conn); in == nil || err != nil {
-		return nil, nil, err
+		return nil, nil, true, err
 	}
 	t.warnf("the connection to the daemon was lost; this process now runs the agent itself")
 	in, out = b.carryOn(in)
-	return in, out, nil
+	return in, out, true, nil
 }
 
 // hello returns the values that the daemon compares with its own. It returns nil if no daemon can serve the agent, or

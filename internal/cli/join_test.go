@@ -281,6 +281,8 @@ func TestRunStaysAlone(t *testing.T) {
 		"--trust-elicitation":       {args: []string{"--trust-elicitation"}, why: "another --trust-elicitation"},
 		"another home folder":       {env: []string{"HOME=" + t.TempDir()}, why: "another HOME"},
 		"a credential":              {env: []string{"JOIN_TOKEN=another-token"}, why: "JOIN_TOKEN differs"},
+		"a proxy":                   {env: []string{"HTTPS_PROXY=http://127.0.0.1:9"}, why: "HTTPS_PROXY differs"},
+		"another language":          {env: []string{"LANG=xx"}, why: "LANG differs"},
 		"a credential of ambit":     {env: []string{"AMBIT_SECRET_DEMO__JOIN_TOKEN=another"}, why: "AMBIT_SECRET_DEMO__JOIN_TOKEN differs"},
 		"the manifest":              {change: write("agents/demo/demo.json", strings.Replace(joinManifest, `"1.0.0"`, `"1.0.1"`, 1)), why: "ambit reload"},
 		"the guardrails":            {change: write("guardrails.json", "{}"), why: "guardrails.json"},

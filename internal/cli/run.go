@@ -33,12 +33,14 @@ func newRun(t *terminal) *cobra.Command {
 		}
 		in, out := t.in, t.raw
 		if f.mayJoin(args[0]) {
-			if in, out, err = t.join(ctx, &f, m); in == nil || err != nil {
+			var served bool
+			if in, out, served, err = t.join(ctx, &f, m); in == nil || err != nil {
 				return err
 			}
-			// The manifest may have changed while a daemon served the client.
-			if m, err = f.manifest(t, args[0]); err != nil {
-				return err
+			if served { // the manifest may have changed since then
+				if m, err = f.manifest(t, args[0]); err != nil {
+					return err
+				}
 			}
 		}
 		o, err := f.options(t, m)

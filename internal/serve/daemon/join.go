@@ -36,6 +36,8 @@ const (
 	maxJoined = 250
 	// maxHello is the maximum size of a Hello in bytes.
 	maxHello = 256 << 10
+	// acceptPause is the pause after a connection could not be accepted.
+	acceptPause = 100 * time.Millisecond
 	// helloTime is how long the daemon waits for a Hello, and for the process to read the answer.
 	helloTime = 10 * time.Second
 	// joinTime is how long "ambit run" waits for the daemon's answer.
@@ -113,14 +115,22 @@ func ListenJoin(path string) (*net.UnixListener, error) {
 
 // ServeJoins serves joining processes until ctx is done, and returns when all of them have left.
 func (d *Daemon) ServeJoins(ctx context.Context, l *net.UnixListener) {
+	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	free := make(chan struct{}, maxJoined)
 	for {
 		conn, err := l.AcceptUnix()
-		if err != nil {
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // for example, the process has too many open files
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		select {
 		case free <- struct{}{}:

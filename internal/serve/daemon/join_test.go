@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -279,4 +280,49 @@ func TestStaleSocket(t *testing.T) {
 	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket still exists: %v", err)
 	}
+}
+
+// A failed accept, for example without free file descriptors, does not end joining.
+func TestJoinAfterAFailedAccept(t *testing.T) {
+	r := newRig(t, map[string]string{"b.json": matrix("b")}, nil)
+	dir, err := os.MkdirTemp("", "join")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	l, err := ListenJoin(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetDeadline(time.Unix(1, 0)); err != nil { // every accept fails
+		t.Fatal(err)
+	}
+	if _, err := l.AcceptUnix(); err == nil {
+		t.Fatal("the accept did not fail")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.ServeJoins(ctx, l)
+	}()
+	select {
+	case <-ended:
+		t.Fatal("joining ended after a failed accept")
+	case <-time.After(acceptPause / 2):
+	}
+	if err := l.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&Client{Presence: Presence{Socket: socket}}).DialJoin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Ask(&Hello{}); err == nil || strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("the daemon answered %v", err)
+	}
+	cancel()
+	<-ended
 }

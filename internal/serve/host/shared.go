@@ -41,12 +41,23 @@ func (a *Agent) Shareable(g Guest) error {
 			names = append(names, set.Refs...)
 		}
 	}
+	if len(who.Servers) > 0 {
+		names = append(names, serverVariables...)
+	}
 	for _, name := range names {
 		if !g.SameVariable(name) {
 			return errors.New("the environment variable " + diag.Printable(name) + " differs")
 		}
 	}
 	return a.servers.Shareable(g.Older, a.front.Offered(g.Capabilities), g.Work)
+}
+
+// serverVariables are environment variables that tool servers receive, or that decide how ambit connects to them. PATH is
+// missing, because desktop clients start programs with a shorter one: a shared server finds its programs with the PATH of
+// the daemon.
+var serverVariables = []string{
+	"LANG", "TMPDIR", "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
 // SharesCalls reports whether all calls of an agent go to its tool servers or are HTTP requests or prompts. Programs,

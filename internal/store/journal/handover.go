@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -175,19 +176,29 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
-// InForceNow is like InForce, but opens its own transaction. It does not access the store if no process can have
-// replaced the key since the last call.
+// InForceNow is like InForce, but opens its own transaction. It does not access the store if it did so less than a second
+// ago and no process has announced another key since then. A process can end before it announces its key.
 func (j *Journal) InForceNow(ctx context.Context) error {
 	news, known := j.db.Announced()
-	if last := j.looked.Load(); known && last != nil && *last == news {
+	now := j.now()
+	if last := j.looked.Load(); known && last != nil && last.news == news && now.Sub(last.at).Abs() < lookAgain {
 		return j.HandedOver()
 	}
 	err := j.db.Read(ctx, j.InForce)
 	if err == nil && known {
-		j.looked.Store(&news)
+		j.looked.Store(&look{news, now})
 	}
 	return err
 }
+
+// look is a check of the key in force.
+type look struct {
+	news state.News // the announcements before the check
+	at   time.Time
+}
+
+// lookAgain is the time after which InForceNow checks again, even without an announcement.
+const lookAgain = time.Second
 
 // HandedOver returns ErrHandedOver if an earlier call of InForce returned it. It does not access the store.
 func (j *Journal) HandedOver() error {

@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"context"
+	"errors"
 	"testing"
 )
 
@@ -16,6 +18,45 @@ func withMAC(t *testing.T) *Journal {
 	j := noting(t, t.TempDir())
 	j.SetMAC(func(content []byte) []byte { return content[:4] })
 	return j
+}
+
+// After a failed post, the entries of the earlier file are posted before those of the current file.
+func TestOrderAfterAFailedPost(t *testing.T) {
+	j := withMAC(t)
+	jot(t, j, 1)
+	if err := j.postCurrent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.NoteIntent(logged("a", "ada@local")); err != nil {
+		t.Fatal(err)
+	}
+	j.rotateWAL()
+	if err := j.NoteOutcome(&Record{Time: sample(2).Time, Call: "a", Decision: Allow}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := j.postCurrent(ctx); err == nil {
+		t.Fatal("the post did not fail")
+	}
+	if err := errors.Join(j.postCurrent(t.Context()), j.Post(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if rows := count(t, j, "calls"); rows != 0 {
+		t.Errorf("%d rows remain of an answered call", rows)
+	}
+	sound(t, j, 2)
+}
+
+// A file whose entries another call has posted and removed is not damaged.
+func TestPostOfARemovedFile(t *testing.T) {
+	j := withMAC(t)
+	jot(t, j, 1)
+	name, size := j.posting.writer.Load().Current()
+	j.rotateWAL()
+	if err := errors.Join(j.Post(t.Context()), j.postFile(t.Context(), name, size, false)); err != nil {
+		t.Error(err)
+	}
 }
 
 // An intent becomes a row only if the log is posted before the outcome is written.

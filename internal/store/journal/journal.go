@@ -37,7 +37,7 @@ type Journal struct {
 	calls   atomic.Int64 // the number of calls in progress; see Enter
 	retired atomic.Bool  // whether another key has replaced the key of this process
 	// looked contains the announcements that were known when InForceNow last looked for another key.
-	looked  atomic.Pointer[state.News]
+	looked  atomic.Pointer[look]
 	mac     func(content []byte) []byte // see SetMAC
 	posting posting
 }

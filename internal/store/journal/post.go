@@ -126,9 +126,13 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 		return j.Post(ctx)
 	}
 	name, size := w.Current()
-	if last := p.last.Swap(&name); name == "" || last == nil || *last != name {
+	if last := p.last.Load(); name == "" || last == nil || *last != name {
 		j.rotateLater(name)
-		return j.Post(ctx)
+		err := j.Post(ctx)
+		if err == nil { // otherwise, the earlier file can contain entries that must be posted first
+			p.last.Store(&name)
+		}
+		return err
 	}
 	p.post.Lock()
 	defer p.post.Unlock()
@@ -259,7 +263,7 @@ func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, e
 	}
 	e, j.posting.buffer, err = wal.Read(filepath.Join(j.posting.dir, name), from, to, j.posting.buffer)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+		e.End, err = to, nil
 	}
 	return e, err
 }

@@ -28,6 +28,8 @@ func init() {
 		{"P521", "internal/gateway/intend.go", `	stopped := gateStage(g, ctx, p)
 	p.intended`, `	var stopped *call.Refusal
 	p.intended`, "./internal/gateway", "TestRevokedAfterLoggedIntent"},
+		{"P520", "internal/store/journal/post.go", `if err == nil { // otherwise, the earlier file`, `if true { // otherwise, the earlier file`, "./internal/store/journal", "TestOrderAfterAFailedPost"},
+		{"P521", "internal/store/journal/handover.go", ` && now.Sub(last.at).Abs() < lookAgain {`, ` && now.Sub(last.at) >= 0 {`, "./internal/store/journal", "TestInForceNowWithoutAnnouncement"},
 		{"P521", "internal/store/journal/handover.go", `err = j.db.Announce() // for InForceNow`, `err = nil`, "./internal/gateway", "TestLoggedIntentAfterRotation"},
 		{"P522", "internal/store/journal/intent.go", `!utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0`, `!utf8.ValidString(s) && strings.IndexByte(s, 0) > len(s)`, "./internal/store/journal", "TestIntentsThatTheLogRefuses"},
 	}...)

@@ -13,6 +13,8 @@ func init() {
 		{"P502", "internal/exec/toolserver/shared.go", `case !s.remote() && declaresAny(capabilities):`, `case false:`, "./internal/exec/toolserver", "TestShareable"},
 		{"P502", "internal/exec/toolserver/shared.go", `if s.secretsChanged() {`, `if false {`, "./internal/exec/toolserver", "TestShareableOnlyAsItWouldStart"},
 		{"P502", "internal/exec/toolserver/shared.go", `if slices.ContainsFunc(texts, namesRelativePath) {`, `if false {`, "./internal/exec/toolserver", "TestWorkingFolderOfSharedServer"},
+		{"P501", "internal/serve/host/shared.go", `names = append(names, serverVariables...)`, `_ = serverVariables`, "./internal/cli", "TestRunStaysAlone"},
+		{"P504", "internal/cli/bridge.go", `if !changesNothing(m.Method) {`, `if changesNothing(m.Method) {`, "./internal/cli", "TestRequestsOfALostSession"},
 		{"P503", "internal/serve/daemon/join.go", `v.running.ServeJoined(session, identity.LocalName(), in, conn)`, `v.running.ServeJoined(session, "admin-"+identity.LocalName(), in, conn)`, "./internal/serve/daemon", "TestJoin"},
 		{"P504", "internal/cli/bridge.go", `			b.lost()`, ``, "./internal/cli", "TestDaemonIsKilledInMidCall"},
 		{"P505", "internal/serve/front/stdio.go", `	p.questionPrefix += p.key + "-"`, ``, "./internal/serve/front", "TestJoinedClients"},
