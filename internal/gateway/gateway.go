@@ -163,11 +163,8 @@ type inflight struct {
 	notesMu sync.Mutex
 	// taken is the time at which the call was counted toward the limits. It is zero before that.
 	taken time.Time
-	// intended is set when the call's intent, a row written before sending, is in the store or in the write-ahead log,
-	// and the call may be sent.
+	// intended is set when the call's intent, a row written before sending, is in the store.
 	intended bool
-	// logged is set while the call's intent is in the write-ahead log, and not necessarily in the store.
-	logged bool
 	// draft is the journal record in the intent, which has no outcome.
 	draft journal.Record
 	// resent is set if another process had already sent this call and then died.

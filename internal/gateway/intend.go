@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -70,9 +70,6 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		}
 	}
 	g.describe(p) // describe scans the arguments, so it runs before the transaction too
-	if g.logIntent(p) {
-		return g.checkLogged(ctx, p)
-	}
 	for {
 		// The call counts toward the limits from now on. It may have waited a long time for its approval.
 		p.taken = time.Now()
@@ -106,7 +103,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 					return errors.Join(err, errStopped)
 				}
 			}
-			return g.store.Journal.InsertIntent(tx, g.newIntent(p))
+			return g.writeIntent(tx, p)
 		})
 		switch {
 		case err == nil:
@@ -124,8 +121,12 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-const insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
+const (
+	insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
 ON CONFLICT (agent, principal, idem) DO NOTHING`
+	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started, mac)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+)
 
 // claim reserves the call's idempotency key. If an earlier call has reserved the key, claim returns that call.
 func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
@@ -140,42 +141,24 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	return e, err
 }
 
-// newIntent returns the call's intent, and keeps the record in it as p.draft.
-func (g *Gateway) newIntent(p *inflight) *journal.Intent {
+func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
 	p.draft = g.newRecord(p)
-	i := &journal.Intent{
-		Call: p.ID, Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal,
-		Idem: p.IdempotencyKey, Record: journal.Draft(&p.draft), Started: p.start.UnixMicro(),
+	draft, err := json.Marshal(p.draft)
+	if err != nil {
+		return err
 	}
+	o := orphan{
+		id: p.ID, agent: g.name, digest: g.agent.Digest, tool: nameOf(p.tool), principal: p.Principal,
+		idem: p.IdempotencyKey, record: draft,
+	}
+	var sealed any
 	if p.tool.Policy.Idempotent {
-		i.Sealed = g.store.Keys.Seal(argumentsPurpose(i), p.Arguments)
+		sealed = g.store.Keys.Seal(o.purpose(), p.Arguments)
 	}
-	return i
-}
-
-// logIntent writes the call's intent to the write-ahead log, and reports whether it did so. The log takes only calls
-// that change nothing else in the store: a key, a limit, an approval, sealed arguments or a participant requires a
-// transaction.
-func (g *Gateway) logIntent(p *inflight) bool {
-	policy := p.tool.Policy
-	if p.IdempotencyKey != "" || policy.Rate != nil || policy.Spend != nil || policy.Idempotent || p.approval != "" ||
-		len(g.options.Participants) > 0 {
-		return false
-	}
-	// After an error, the caller stores the intent in a transaction instead.
-	p.logged = g.store.Journal.NoteIntent(g.newIntent(p)) == nil
-	return p.logged
-}
-
-// checkLogged repeats the checks of the gate for a call whose intent is in the write-ahead log. The checks follow the
-// write, so they also see a right that was revoked before the write ended.
-func (g *Gateway) checkLogged(ctx context.Context, p *inflight) *call.Refusal {
-	if err := g.store.Journal.InForceNow(context.WithoutCancel(ctx)); err != nil {
-		return StoreFailed(ctx, stageIntend, err)
-	}
-	stopped := gateStage(g, ctx, p)
-	p.intended = stopped == nil
-	return stopped
+	mac := g.store.Keys.MAC(macPurpose, []byte(o.content()))
+	_, err = tx.Exec(insertCall, o.id, o.agent, o.digest, o.tool, o.principal, stateSending, g.store.DB.Owner(),
+		o.idem, sealed, o.record, p.start.UnixMicro(), mac[:])
+	return err
 }
 
 // quota counts the call toward the principal's quota, which covers calls to all agents. It runs after the approval, so

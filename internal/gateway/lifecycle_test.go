@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -110,16 +109,7 @@ func open(t testing.TB, db state.DB) *store.Store {
 // newGateway makes a gateway with a new store.
 func newGateway(t testing.TB, w call.Binding) *Gateway {
 	t.Helper()
-	return New(behaviorAgent(), Options{Binding: w, Store: logged(t, open(t, statetest.Open(t)))})
-}
-
-// logged makes the store use a write-ahead log, as a long-running process does.
-func logged(t testing.TB, b *store.Store) *store.Store {
-	t.Helper()
-	b.Journal.SetWALDir(filepath.Join(t.TempDir(), "daybooks"))
-	b.Journal.StartWAL()
-	t.Cleanup(func() { _ = b.Journal.Close(context.Background()) }) // the test may have closed the store already
-	return b
+	return New(behaviorAgent(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 }
 
 // kept describes the calls, keys and journal records that are in the store.
@@ -127,11 +117,7 @@ func kept(t testing.TB, g *Gateway) string {
 	t.Helper()
 	var rows []string
 	ctx := context.Background()
-	err := g.store.Journal.Post(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = g.store.DB.Read(ctx, func(tx state.Tx) error {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
 		rows = nil
 		err := tx.Query(`SELECT state FROM calls ORDER BY started`, nil, func(row state.Row) error {
 			var s string
@@ -395,7 +381,7 @@ func (b *brokenStore) repair() {
 // TestRecordedLater checks a call whose outcome could not be recorded. The process settles the call as soon as
 // the store works again. No other process recovers such a call while this process is running.
 func TestRecordedLater(t *testing.T) {
-	g := New(behaviorAgent(), Options{Binding: newWorld(), Store: open(t, statetest.Open(t))})
+	g := newGateway(t, newWorld())
 	broken := &brokenStore{DB: g.store.DB, writes: 1}
 	g.store.DB = broken
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"})
@@ -451,7 +437,7 @@ func TestStoreFails(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.tool, tt.writes), func(t *testing.T) {
 			w := newWorld()
-			g := New(behaviorAgent(), Options{Binding: w, Store: open(t, statetest.Open(t))})
+			g := newGateway(t, w)
 			g.store.DB = &brokenStore{DB: g.store.DB, writes: tt.writes}
 			g.store.Journal.Through(g.store.DB)
 			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})

@@ -58,7 +58,7 @@ func (g *Gateway) abandon(p *inflight, begun bool, stopped *call.Refusal) (refus
 // journal record of the intent, because another attempt to make the record could end with the same panic. Without
 // recordDraft, the call would stay unfinished until this process ends.
 func (g *Gateway) recordDraft(p *inflight, failed *call.Refusal) {
-	if !p.intended && !p.logged {
+	if !p.intended {
 		return
 	}
 	r := p.draft

@@ -32,11 +32,10 @@ func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 	err := g.write(p, stopped, &r)
 	if err != nil {
 		// The call's intent (its row in the table calls) is still stored, so recovery can find the call.
-		sent := p.intended
-		if (sent || p.logged) && !p.wasUnknown {
+		if p.intended && !p.wasUnknown {
 			g.late.Go(func() { g.recordLater(p, stopped, r) })
 		}
-		if sent && (stopped == nil || stopped.Effect != call.NoEffect) {
+		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown,
 				"%s was called, but its outcome could not be recorded: %v", p.tool.Name, err)
 		}
@@ -51,21 +50,13 @@ func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 	return stopped
 }
 
-// write makes the journal record durable. If the call has an intent, the same write settles the intent.
+// write makes the journal record durable. If the call has an intent, the same transaction updates the call's row.
 func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) error {
-	known := stopped == nil || stopped.Effect != call.EffectUnknown
-	switch {
-	case p.logged && known && g.store.Journal.NoteOutcome(r) == nil:
-		p.logged = false
-		return nil
-	case !p.logged && !p.intended && !p.wasUnknown && len(g.options.Participants) == 0:
+	if !p.intended && !p.wasUnknown && len(g.options.Participants) == 0 {
 		return g.store.Journal.Note(r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 	defer cancel()
-	if err := g.postIntent(ctx, p); err != nil {
-		return err
-	}
 	return g.store.DB.Write(ctx, func(tx state.Tx) error {
 		if p.wasUnknown {
 			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
@@ -88,18 +79,6 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	})
 }
 
-// postIntent posts the write-ahead log if it contains the call's intent, so that a transaction can settle the intent.
-func (g *Gateway) postIntent(ctx context.Context, p *inflight) error {
-	if !p.logged {
-		return nil
-	}
-	err := g.store.Journal.Post(ctx)
-	if err == nil {
-		p.logged, p.intended = false, true
-	}
-	return err
-}
-
 // recordLater tries to settle the call again and again until the store accepts writes. A call that had no effect is
 // settled as usual. The outcome of any other call becomes unknown, and a person must settle the call.
 func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Record) {
@@ -119,12 +98,7 @@ func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Reco
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), recordTime)
-		err := g.postIntent(ctx, p)
-		if err != nil {
-			cancel()
-			continue
-		}
-		err = g.store.DB.Write(ctx, func(tx state.Tx) error {
+		err := g.store.DB.Write(ctx, func(tx state.Tx) error {
 			n, err := tx.Exec(giveUpCall, p.ID, g.store.DB.Owner())
 			if err != nil || n == 0 {
 				return errors.Join(err, errStopped) // another process has settled the call

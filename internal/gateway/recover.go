@@ -23,16 +23,17 @@ type orphan struct {
 	record, mac                                            []byte
 }
 
-// intent returns the values of the row that never change.
-func (o *orphan) intent() *journal.Intent {
-	return &journal.Intent{
-		Call: o.id, Agent: o.agent, Digest: o.digest, Tool: o.tool, Principal: o.principal, Idem: o.idem, Record: o.record,
-	}
+// content returns one string with all values of the row that never change.
+func (o *orphan) content() string {
+	return fmt.Sprintf("%q", []string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
-// argumentsPurpose returns the purpose string with which the arguments are encrypted. If one of the values in the
-// content of the intent is changed, the arguments cannot be decrypted, and the call is not sent again.
-func argumentsPurpose(i *journal.Intent) string { return "arguments of call " + i.Content() }
+// purpose returns the purpose string with which the arguments are encrypted. If one of the values in content
+// is changed, the arguments cannot be decrypted, and the call is not sent again.
+func (o *orphan) purpose() string { return "arguments of call " + o.content() }
+
+// macPurpose is the purpose of the MAC with which the gateway proves that it wrote the row.
+const macPurpose = "unfinished call"
 
 // These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
 // true, but lets the database use the index of open calls.
@@ -92,21 +93,18 @@ func Abandoned(ctx context.Context, b *store.Store) (agents []string, err error)
 // for each process.
 func deadOwners(ctx context.Context, b *store.Store) (map[string][]string, error) {
 	var owners map[string][]string
-	err := b.DB.Read(ctx, b.Journal.InForce)
-	if err == nil {
-		err = b.Journal.Post(ctx) // dead processes can have intents that are only in their write-ahead logs
-	}
-	if err == nil {
-		err = b.DB.Read(ctx, func(tx state.Tx) error {
-			owners = map[string][]string{}
-			return tx.Query(selectOwners, nil, func(row state.Row) error {
-				var owner, agent string
-				err := row.Scan(&owner, &agent)
-				owners[owner] = append(owners[owner], agent)
-				return err
-			})
+	err := b.DB.Read(ctx, func(tx state.Tx) error {
+		owners = map[string][]string{}
+		if err := b.Journal.InForce(tx); err != nil {
+			return err
+		}
+		return tx.Query(selectOwners, nil, func(row state.Row) error {
+			var owner, agent string
+			err := row.Scan(&owner, &agent)
+			owners[owner] = append(owners[owner], agent)
+			return err
 		})
-	}
+	})
 	if errors.Is(err, journal.ErrHandedOver) {
 		return nil, nil // the root key has changed; a process that uses the new key will recover the calls
 	}
@@ -130,10 +128,6 @@ var errBroken = errors.New("ambit itself failed while it took over an unfinished
 
 // inherit takes over the calls of a dead process. A panic affects only one call.
 func (g *Gateway) inherit(ctx context.Context, owner string) error {
-	// The process may have written outcomes to its write-ahead log after the log was last posted, and died since then.
-	if err := g.store.Journal.Post(ctx); err != nil {
-		return err
-	}
 	var found []orphan
 	err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		found, err = orphans(tx, selectOrphans, owner)
@@ -198,7 +192,7 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan, why string) error {
 // with only the id of the call and a warning.
 func (o *orphan) draft(b *store.Store) journal.Record {
 	var r journal.Record
-	if !b.Keys.SameMAC(store.IntentPurpose, []byte(o.intent().Content()), o.mac) || json.Unmarshal(o.record, &r) != nil {
+	if !b.Keys.SameMAC(macPurpose, []byte(o.content()), o.mac) || json.Unmarshal(o.record, &r) != nil {
 		r = journal.Record{Call: o.id, Detail: fmt.Sprintf("something other than ambit wrote or "+
 			"changed the row of this call in the store; the row says that %s called the tool %s of the agent %s",
 			diag.Quote(o.principal), diag.Quote(o.tool), diag.Quote(o.agent))}
@@ -217,7 +211,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil {
 		return err
 	}
-	arguments, err := g.store.Keys.OpenKept(argumentsPurpose(o.intent()), sealed)
+	arguments, err := g.store.Keys.OpenKept(o.purpose(), sealed)
 	if err != nil || len(g.options.Participants) > 0 { // the queue of intents repeats its calls itself
 		return giveUp(ctx, g.store, o, ended)
 	}

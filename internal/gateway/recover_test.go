@@ -117,7 +117,7 @@ func orphaned(t *testing.T, g *Gateway) {
 		t.Fatal(stopped)
 	}
 	err := g.store.DB.Write(t.Context(), func(tx state.Tx) error {
-		if err := g.store.Journal.InsertIntent(tx, g.newIntent(p)); err != nil {
+		if err := g.writeIntent(tx, p); err != nil {
 			return err
 		}
 		_, err := tx.Exec(`UPDATE calls SET owner = 'a dead process'`)

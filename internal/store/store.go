@@ -43,19 +43,11 @@ func JournalKey(keys *identity.Keys) journal.Key { return journal.KeyOf(keys.Sig
 // New returns a store with a database and keys that are already open. The parameter memory can be nil.
 func New(db state.DB, keys *identity.Keys, memory *authority.Memory) *Store {
 	tracked := authority.Track(db, memory)
-	b := &Store{
+	return &Store{
 		DB: tracked, Keys: keys, Journal: journal.New(tracked, keys.Signer(), journalName),
 		Authority: authority.New(tracked, keys),
 	}
-	b.Journal.SetMAC(func(content []byte) []byte {
-		mac := keys.MAC(IntentPurpose, content)
-		return mac[:]
-	})
-	return b
 }
-
-// IntentPurpose is the purpose of the MAC with which ambit proves that it wrote the row of an unfinished call.
-const IntentPurpose = "unfinished call"
 
 // ErrBehind means that the store uses an older root key of its home. The root key was rotated while the home was used
 // with another store.

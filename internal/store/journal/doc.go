@@ -20,10 +20,6 @@
 // a second later, the process posts its records: one transaction copies all waiting records to the journal. Until a
 // record is posted, it has no more protection than a record after the last checkpoint.
 //
-// [Journal.NoteIntent] and [Journal.NoteOutcome] write the intent and the outcome of a call with effects to the same
-// log. Posting an intent inserts a row into the table calls, and posting an outcome deletes the row. An intent and an
-// outcome that are posted together cancel out.
-//
 // A reader of the journal first posts the write-ahead logs of all processes, including processes that have exited. A
 // process writes to one file for at most an hour. The file is removed after all its records are posted. The directory
 // and the database table of the write-ahead logs are named daybooks, which is an earlier name for write-ahead logs.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -176,30 +175,6 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
-// InForceNow is like InForce, but opens its own transaction. It does not access the store if it did so less than a second
-// ago and no process has announced another key since then. A process can end before it announces its key.
-func (j *Journal) InForceNow(ctx context.Context) error {
-	news, known := j.db.Announced()
-	now := j.now()
-	if last := j.looked.Load(); known && last != nil && last.news == news && now.Sub(last.at).Abs() < lookAgain {
-		return j.HandedOver()
-	}
-	err := j.db.Read(ctx, j.InForce)
-	if err == nil && known {
-		j.looked.Store(&look{news, now})
-	}
-	return err
-}
-
-// look is a check of the key in force.
-type look struct {
-	news state.News // the announcements before the check
-	at   time.Time
-}
-
-// lookAgain is the time after which InForceNow checks again, even without an announcement.
-const lookAgain = time.Second
-
 // HandedOver returns ErrHandedOver if an earlier call of InForce returned it. It does not access the store.
 func (j *Journal) HandedOver() error {
 	if j.retired.Load() {
@@ -270,7 +245,6 @@ func (j *Journal) HandOver(
 	fresh := New(j.db, next, j.key.name)
 	fresh.now = j.now
 	fresh.posting.dir = j.posting.dir
-	fresh.mac = j.mac
 	err := j.db.Write(ctx, func(tx state.Tx) error {
 		switch now, err := KeyInForce(tx, ""); {
 		case err != nil:
@@ -311,9 +285,6 @@ func (j *Journal) HandOver(
 		_, err = fresh.markRoster(tx, j.now())
 		return err
 	})
-	if err == nil {
-		err = j.db.Announce() // for InForceNow
-	}
 	return fresh, err
 }
 

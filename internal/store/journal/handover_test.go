@@ -106,26 +106,6 @@ func TestReplacedKeyCannotSign(t *testing.T) {
 	})
 }
 
-// A process that hands over its key can end before it announces the new one. InForceNow detects the handover after a
-// second.
-func TestInForceNowWithoutAnnouncement(t *testing.T) {
-	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
-		old := open(openStore())
-		fill(t, old, 3)
-		handOver(t, open(openStore()), secondKey)
-		news, known := old.db.Announced()
-		old.looked.Store(&look{news, old.now()}) // as if there had been no announcement
-		if err := old.InForceNow(t.Context()); known && err != nil {
-			t.Errorf("at once: got error %v, want nil", err)
-		}
-		later := old.now().Add(lookAgain)
-		old.now = func() time.Time { return later }
-		if err := old.InForceNow(t.Context()); !errors.Is(err, ErrHandedOver) {
-			t.Errorf("after %v: got error %v, want ErrHandedOver", lookAgain, err)
-		}
-	})
-}
-
 // HandedOver reports the handover only after InForce has detected it.
 func TestHandedOverAfterInForce(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {

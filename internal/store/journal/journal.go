@@ -28,7 +28,7 @@ type Journal struct {
 	// ends there.
 	lastEnd atomic.Pointer[appender]
 
-	// scanned.before contains a position for each log. All content before it is erased, so the next erasure begins there.
+	// scanned is, for each log, the position before which no record is left to erase. A repeated erasure begins there.
 	scanned struct {
 		sync.Mutex
 		before map[int64]int64
@@ -36,9 +36,6 @@ type Journal struct {
 
 	calls   atomic.Int64 // the number of calls in progress; see Enter
 	retired atomic.Bool  // whether another key has replaced the key of this process
-	// looked contains the announcements that were known when InForceNow last looked for another key.
-	looked  atomic.Pointer[look]
-	mac     func(content []byte) []byte // see SetMAC
 	posting posting
 }
 

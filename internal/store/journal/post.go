@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,13 +125,9 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 		return j.Post(ctx)
 	}
 	name, size := w.Current()
-	if last := p.last.Load(); name == "" || last == nil || *last != name {
+	if last := p.last.Swap(&name); name == "" || last == nil || *last != name {
 		j.rotateLater(name)
-		err := j.Post(ctx)
-		if err == nil { // otherwise, the earlier file can contain entries that must be posted first
-			p.last.Store(&name)
-		}
-		return err
+		return j.Post(ctx)
 	}
 	p.post.Lock()
 	defer p.post.Unlock()
@@ -229,12 +224,7 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 			if err != nil || len(e.Bodies) == 0 {
 				return err
 			}
-			owner, _, _ := strings.Cut(name, ".")
-			records, err := j.applyIntents(tx, owner, e.Bodies)
-			if err != nil {
-				return err
-			}
-			if _, err := j.add(tx, records, j.now()); err != nil {
+			if _, err := j.add(tx, e.Bodies, j.now()); err != nil {
 				return err
 			}
 			_, err = tx.Exec(`INSERT INTO daybooks (name, posted) VALUES ($1, $2)
@@ -263,7 +253,7 @@ func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, e
 	}
 	e, j.posting.buffer, err = wal.Read(filepath.Join(j.posting.dir, name), from, to, j.posting.buffer)
 	if errors.Is(err, fs.ErrNotExist) {
-		e.End, err = to, nil
+		err = nil
 	}
 	return e, err
 }

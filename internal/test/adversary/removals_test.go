@@ -113,7 +113,7 @@ var removals = []removal{
 	{"P69", "internal/serve/login/login.go", `return !slices.Contains(e.Hosts, host) })`, `return host == "" })`, "./internal/serve/login", "TestTokenGoesToItsHost"},
 	{"P70", "internal/exec/dispatch/work.go", `c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)`, "c.By, c.Arguments = asked.By, jsontext.Value(asked.Arguments)\n\t_ = q.store.DB.Read(ctx, func(tx state.Tx) error {\n\t\treturn tx.Query(`SELECT principal FROM intents WHERE id = $1`, []any{id}, func(row state.Row) error { return row.Scan(&c.Principal) })\n\t})", "./internal/exec/dispatch", "TestIssuerIsSealed"},
 	{"P71", "internal/gateway/intend.go", `if stopped, err = limit.Take(tx, g.meter(p)); err`, `if stopped, err = limit.Look(tx, g.meter(p)); err`, "./internal/gateway", "TestFleet"},
-	{"P72", "internal/gateway/intend.go", `			return g.store.Journal.InsertIntent(tx, g.newIntent(p))`, `			return nil`, "./internal/gateway", "TestKill"},
+	{"P72", "internal/gateway/intend.go", `			return g.writeIntent(tx, p)`, `			return nil`, "./internal/gateway", "TestKill"},
 	{"P72", "internal/gateway/recover.go", `case o.state != stateSending || o.resendable == 0:`, `case o.resendable == 0:`, "./internal/gateway", "TestRecover"},
 	{"P73", "internal/gateway/intend.go", `			return StoreFailed(ctx, stageIntend, err)
 		}
@@ -435,7 +435,7 @@ var removals = []removal{
 	{"P182", "internal/serve/daemon/ui.go", `t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))`, `t := d.openTicket(r.Context(), forPages, r.PathValue("ticket"))`, "./internal/serve/daemon", "TestUICalls"},
 	{"P192", "internal/gateway/policy/grant.go", `condition = fmt.Sprintf("principal.id == %s && %s", literal(g.ID), condition)`, `condition = fmt.Sprintf("principal.id != %s || %s", literal(g.ID), condition)`, "./internal/gateway/policy", "TestGrantBelongsToOneAgent"},
 	{"P192", "internal/cli/grant.go", `grants[i].ID = a.ID`, `_ = grants[i].ID`, "./internal/cli", "TestScripts/grant-scope"},
-	{"P193", "internal/store/journal/intent.go", `[]string{i.Call, i.Agent, i.Digest, i.Tool, i.Principal, i.Idem, string(i.Record)}`, `[]string{i.Call}`, "./internal/gateway", "TestChangedCallIsNotResent"},
+	{"P193", "internal/gateway/recover.go", `[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)}`, `[]string{o.id}`, "./internal/gateway", "TestChangedCallIsNotResent"},
 	{"P193", "internal/gateway/recover.go", ` || !p.tool.Policy.Idempotent ||`, ` ||`, "./internal/gateway", "TestOnlyIdempotentCallsAreResent"},
 	{"P194", "internal/gateway/remember.go", `[]string{id, g.name, p.Principal, p.IdempotencyKey}`, `[]string{id}`, "./internal/gateway", "TestMovedAnswerIsNotReplayed"},
 	{"P177", "internal/serve/daemon/ui.go", `	r.Body = body

@@ -123,7 +123,7 @@ func (d *daemon) bringHome() {
 			d.h.t.Fatal("the daemon did not exit within a minute")
 		}
 	}
-	if err := os.CopyFS(d.h.home(), disk.FS()); err != nil {
+	if err := errors.Join(disk.RemoveAll("run"), os.CopyFS(d.h.home(), disk.FS())); err != nil { // run contains a socket
 		d.h.t.Fatal(err)
 	}
 }

@@ -58,7 +58,7 @@ func TestRefusedEntries(t *testing.T) {
 		t.Error(err)
 	}
 
-	taken := filepath.Join(dir, "ANOTHER.0.calls")
+	taken := filepath.Join(dir, "ANOTHER.0")
 	if err := os.WriteFile(taken, []byte("stranger's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestRefusedEntries(t *testing.T) {
 
 // Read returns no entries for a position after the end of a truncated file.
 func TestReadBehindTheEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "OWNER.0.calls")
+	path := filepath.Join(t.TempDir(), "OWNER.0")
 	var p page
 	p.add([]byte("one"))
 	if err := os.WriteFile(path, p.bytes, 0o600); err != nil {

@@ -48,10 +48,6 @@ const (
 	maxSpare = 256 << 10
 )
 
-// suffix hides the files from older versions of ambit, which read only files without a suffix. An older version would
-// post every entry as a record, even an intent.
-const suffix = ".calls"
-
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrClosed means that the writer accepts no more entries.
@@ -261,7 +257,7 @@ func (w *Writer) begin() error {
 			return err
 		}
 	}
-	name := filepath.Join(w.dir, w.owner+"."+strconv.Itoa(w.number)+suffix)
+	name := filepath.Join(w.dir, w.owner+"."+strconv.Itoa(w.number))
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -363,7 +359,7 @@ func Files(dir string) (files []File, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		owner, number, ok := strings.Cut(strings.TrimSuffix(e.Name(), suffix), ".")
+		owner, number, ok := strings.Cut(e.Name(), ".")
 		if n, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
 			files = append(files, File{e.Name(), owner, n})
 		}

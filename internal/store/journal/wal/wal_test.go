@@ -65,8 +65,8 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	if got := all(t, dir); !slices.Equal(got, want) {
 		t.Errorf("got %d entries, want %d in the same order", len(got), len(want))
 	}
-	if name, size := b.Current(); name != "OWNER.0.calls" || size < readSize {
-		t.Errorf("the current file is %q with %d bytes, want OWNER.0.calls with at least %d", name, size, readSize)
+	if name, size := b.Current(); name != "OWNER.0" || size < readSize {
+		t.Errorf("the current file is %q with %d bytes, want OWNER.0 with at least %d", name, size, readSize)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func TestFullFileIsFollowedByAnother(t *testing.T) {
 		}
 	}
 	files, err := Files(dir)
-	if err != nil || len(files) != 2 || files[1].Name != "OWNER.1.calls" || current(b) != "OWNER.1.calls" {
-		t.Errorf("got the files %v (error %v), want 2 files, of which OWNER.1.calls is current", files, err)
+	if err != nil || len(files) != 2 || files[1].Name != "OWNER.1" || current(b) != "OWNER.1" {
+		t.Errorf("got the files %v (error %v), want 2 files, of which OWNER.1 is current", files, err)
 	}
 	if got := all(t, dir); len(got) != fullSize/MaxEntry+1 {
 		t.Errorf("got %d entries, want %d", len(got), fullSize/MaxEntry+1)
@@ -311,7 +311,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(p.bytes, uint16(0))
 	f.Add(append(bytes.Clone(p.bytes), 0, 0, 0, 0, 0, 0, 0, 0, 0), uint16(3))
 	f.Fuzz(func(t *testing.T, raw []byte, from uint16) {
-		path := filepath.Join(t.TempDir(), "OWNER.0.calls")
+		path := filepath.Join(t.TempDir(), "OWNER.0")
 		if err := os.WriteFile(path, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
